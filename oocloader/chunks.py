@@ -1,0 +1,330 @@
+"""Chunks read as byte ranges of files and decoded straight to their rows."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from oocloader.buffers import PAGE, map_private, on_local_file_system
+from oocloader.codecs.chain import CodecError
+from oocloader.errors import CorruptChunkError, StoreError
+from oocloader.files import FileReader
+from oocloader.layout import Layout
+from oocloader.pieces import Piece, apart, cut, place
+from oocloader.read import JOB_NBYTES, Job, Target
+
+# Chunks this close in a file are read with one call: reading the gap costs less than another call.
+_GAP_NBYTES = 64 << 10
+# Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
+_HOT_NBYTES = 512 << 10
+
+_thread = threading.local()
+
+
+def _scratch(name: str, nbytes: int) -> np.ndarray:
+    """Memory of this thread that is reused, uint8 (nbytes,)."""
+    memory = getattr(_thread, name, None)
+    if memory is None or memory.nbytes < nbytes:
+        memory = np.empty(max(nbytes, 1), np.uint8)
+        setattr(_thread, name, memory)
+    return memory[:nbytes]
+
+
+class ChunkReader:
+    """Rows of one array by its `layout`. `store` names the store in messages."""
+
+    starts: tuple[int, ...] = (0,)
+
+    def __init__(self, layout: Layout, *, store: str) -> None:
+        self._layout = layout
+        self._store = store
+        self._files = FileReader(layout.files)
+        self.shape = layout.shape
+        self.dtype = layout.dtype.newbyteorder("=")
+        self._native = layout.dtype == self.dtype
+        self.row_access = layout.chain.raw and layout.whole_rows
+        single = layout.chunk_shape == layout.shape
+        self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]
+        if self.row_access:
+            self.scratch_nbytes = max(_HOT_NBYTES, layout.row_nbytes)
+        else:
+            # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
+            stored = max(0 if layout.whole_rows else JOB_NBYTES, int(layout.stored.max(initial=0)))
+            decoded = layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
+            self.scratch_nbytes = stored + decoded + layout.chunk_shape[0] * layout.row_nbytes
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        if self.row_access:
+            return self._row_jobs(pieces, target)
+        return target.bands.jobs(
+            pieces,
+            target.rows,
+            rows=self.shape[0],
+            band_rows=self._layout.chunk_shape[0],
+            decode=lambda band, lo, hi, out: self._band_jobs(
+                band, [Piece(lo, hi, None, slice(0, hi - lo))], out, target
+            ),
+            direct=lambda band, lo, hi, parts: self._band_jobs(band, parts, target.rows, target),
+        )
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        if not (self.row_access and self._native) or not on_local_file_system(self._layout.files.root):
+            return None
+        ranges = self._ranges(start, stop)
+        # Bytes behind the end of a file can be mapped, and then end the process when they are touched.
+        size = self._layout.files.size
+        if any(file < 0 or offset + nbytes > size[file] for file, offset, nbytes, _ in ranges):
+            return None
+        if any(offset % PAGE for _, offset, _, _ in ranges[1:]):
+            return None
+        with self._where((start, stop)), contextlib.ExitStack() as stack:
+            fds = {file: stack.enter_context(self._files.opened(file)) for file, *_ in ranges}
+            mapped = map_private([(fds[file], offset, nbytes) for file, offset, nbytes, _ in ranges])
+        if mapped is None:
+            return None
+        return mapped.view(self.dtype).reshape(stop - start, *self.shape[1:])
+
+    def close(self) -> None:
+        self._files.close()
+
+    # -- rows that lie in the file as they are
+
+    def _ranges(self, start: int, stop: int) -> list[tuple[int, int, int, int]]:
+        """Runs of bytes that hold rows `start:stop`: (file, offset, bytes, row in the run's buffer)."""
+        layout = self._layout
+        row_nbytes, chunk_rows = layout.row_nbytes, layout.chunk_shape[0]
+        first, last = start // chunk_rows, (stop - 1) // chunk_rows + 1
+        file, offset = layout.file[first:last], layout.offset[first:last]
+        held = (layout.stored[first:last] != layout.chunk_nbytes) & (file >= 0)
+        if held.any():
+            chunk = first + int(np.flatnonzero(held)[0])
+            raise self._damaged(
+                chunk, f"it has {int(layout.stored[chunk])} stored bytes, expected {layout.chunk_nbytes}"
+            )
+        if last - first > 1:
+            joined = (file[1:] == file[:-1]) & (
+                (offset[1:] == offset[:-1] + layout.chunk_nbytes) | (file[1:] < 0)
+            )
+            begins = np.concatenate([[0], np.flatnonzero(~joined) + 1])
+        else:
+            begins = np.zeros(1, np.int64)
+        ends = np.append(begins[1:], last - first)
+        lo = np.maximum((first + begins) * chunk_rows, start)
+        hi = np.minimum((first + ends) * chunk_rows, stop)
+        offsets = offset[begins] + (lo - (first + begins) * chunk_rows) * row_nbytes
+        return list(
+            zip(
+                file[begins].tolist(),
+                offsets.tolist(),
+                ((hi - lo) * row_nbytes).tolist(),
+                (lo - start).tolist(),
+                strict=True,
+            )
+        )
+
+    def _row_jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        row_nbytes = max(1, self._layout.row_nbytes)
+        near = (part for piece in pieces for part in apart(piece, _GAP_NBYTES // row_nbytes))
+        rows = max(1, JOB_NBYTES // row_nbytes)
+        return [self._row_job(part, target) for piece in near for part in cut(piece, rows)]
+
+    def _row_job(self, piece: Piece, target: Target) -> Job:
+        straight = piece.pick is None and isinstance(piece.dest, slice) and self._native
+
+        def read() -> None:
+            if straight:
+                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target)
+                return
+            step = max(1, _HOT_NBYTES // max(1, self._layout.row_nbytes))
+            for part in cut(piece, step):
+                rows = part.stop - part.start
+                hot = _scratch("rows", rows * self._layout.row_nbytes).view(self._layout.dtype)
+                hot = hot.reshape(rows, *self.shape[1:])
+                self._read_rows(part.start, part.stop, hot, target)
+                place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
+                target.counters.add(copied_bytes=part.rows * self._layout.row_nbytes)
+
+        return read
+
+    def _read_rows(self, start: int, stop: int, rows: np.ndarray, target: Target) -> None:
+        began = time.perf_counter()
+        calls = total = 0
+        flat = rows.reshape(-1).view(np.uint8)
+        with self._where((start, stop)):
+            for file, offset, nbytes, at in self._ranges(start, stop):
+                if file < 0:
+                    n = nbytes // max(1, self._layout.row_nbytes)
+                    rows[at : at + n] = self._layout.fill
+                    continue
+                begin = at * self._layout.row_nbytes
+                calls += self._read(file, offset, flat[begin : begin + nbytes])
+                total += nbytes
+        target.counters.add(read_calls=calls, read_bytes=total, read_s=time.perf_counter() - began)
+
+    # -- chunks that have to be decoded or put together
+
+    def _band_jobs(self, band: int, pieces: list[Piece], out: np.ndarray, target: Target) -> list[Job]:
+        """Jobs that decode the chunks of a band and put the rows of `pieces` into `out`."""
+        layout = self._layout
+        across = math.prod(layout.grid[1:])
+        chunks = np.arange(band * across, (band + 1) * across)
+        chunks = chunks[np.lexsort((layout.offset[chunks], layout.file[chunks]))]
+        groups = self._groups(chunks)
+        return [
+            (lambda group=group: self._decode(group, pieces, out, target))  # type: ignore[misc]  # binds group
+            for group in groups
+        ]
+
+    def _groups(self, chunks: np.ndarray) -> list[list[int]]:
+        """Chunks in file order, cut into groups that are read with one call and are worth one job."""
+        layout = self._layout
+        per_group = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
+        if len(chunks) == 1:
+            return [chunks.tolist()]
+        file, offset = layout.file[chunks].tolist(), layout.offset[chunks].tolist()
+        end = (layout.offset[chunks] + layout.stored[chunks]).tolist()
+        groups: list[list[int]] = []
+        begin = 0
+        for at, chunk in enumerate(chunks.tolist()):
+            # Files of one chunk each still share a job: a job is worth more than a chunk of a few kilobytes.
+            same = at > 0 and file[at] == file[at - 1]
+            far = same and (offset[at] - end[at - 1] > _GAP_NBYTES or end[at] - begin > JOB_NBYTES)
+            if at == 0 or far or len(groups[-1]) >= per_group:
+                groups.append([])
+            if not (same and groups[-1]):
+                begin = offset[at]
+            groups[-1].append(chunk)
+        return groups
+
+    def _decode(self, chunks: list[int], pieces: list[Piece], out: np.ndarray, target: Target) -> None:
+        layout = self._layout
+        for file, group in itertools.groupby(chunks, key=lambda chunk: int(layout.file[chunk])):
+            members = list(group)
+            if file < 0:
+                for chunk in members:
+                    self._place(chunk, None, pieces, out)
+                continue
+            begin = int(layout.offset[members[0]])
+            end = max(self._end(chunk) for chunk in members)
+            began = time.perf_counter()
+            stored = _scratch("stored", end - begin)
+            with self._where(self._rows_of(members[0])):
+                calls = self._read(file, begin, stored)
+            read = time.perf_counter()
+            for chunk in members:
+                at = int(layout.offset[chunk]) - begin
+                self._decode_one(chunk, stored[at : at + int(layout.stored[chunk])], pieces, out)
+            target.counters.add(
+                read_calls=calls,
+                read_bytes=end - begin,
+                read_s=read - began,
+                decode_s=time.perf_counter() - read,
+                chunks_decoded=len(members),
+                decoded_bytes=len(members) * layout.chunk_nbytes,
+            )
+
+    def _read(self, file: int, offset: int, out: np.ndarray) -> int:
+        with self._files.opened(file) as fd:
+            return self._files.read(fd, file, offset, out)
+
+    def _end(self, chunk: int) -> int:
+        """Where the bytes of a chunk end in its file."""
+        layout = self._layout
+        end = int(layout.offset[chunk] + layout.stored[chunk])
+        size = int(layout.files.size[layout.file[chunk]])
+        if end > size:
+            raise self._damaged(chunk, f"it ends at byte {end} of a file of {size} bytes")
+        return end
+
+    def _decode_one(self, chunk: int, stored: np.ndarray, pieces: list[Piece], out: np.ndarray) -> None:
+        layout = self._layout
+        whole = pieces[0]
+        rows = layout.chunk_shape[0]
+        straight = (
+            layout.whole_rows
+            and self._native
+            and len(pieces) == 1
+            and isinstance(whole.dest, slice)
+            and whole.pick is None
+            and whole.rows == rows
+        )
+        if straight:
+            decoded = out[whole.dest].reshape(-1).view(np.uint8)
+        else:
+            decoded = _scratch("decoded", layout.chunk_nbytes)
+        try:
+            layout.chain.decode(stored, decoded, int(layout.mask[chunk]))
+        except CodecError as error:
+            raise self._damaged(chunk, str(error)) from error
+        if not straight:
+            self._place(chunk, decoded, pieces, out)
+
+    def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
+        """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""
+        layout = self._layout
+        index = np.unravel_index(chunk, layout.grid)
+        across = tuple(
+            slice(int(i) * c, min((int(i) + 1) * c, n))
+            for i, c, n in zip(index[1:], layout.chunk_shape[1:], layout.shape[1:], strict=True)
+        )
+        first = int(index[0]) * layout.chunk_shape[0]
+        if decoded is None:
+            for piece in pieces:
+                out[(piece.dest, *across)] = layout.fill
+            return
+        values = decoded.view(layout.dtype)
+        if layout.axes is None:
+            values = values.reshape(layout.chunk_shape)
+        else:
+            shape = tuple(layout.chunk_shape[axis] for axis in layout.axes)
+            values = values.reshape(shape).transpose(np.argsort(layout.axes))
+        values = values[(slice(None), *(slice(0, part.stop - part.start) for part in across))]
+        for piece in pieces:
+            rows = values[piece.start - first : piece.stop - first]
+            rows = rows if piece.pick is None else rows[piece.pick]
+            if layout.whole_rows:
+                place(out, piece.dest, rows)
+            else:
+                out[(piece.dest, *across)] = rows
+
+    # -- messages
+
+    @contextlib.contextmanager
+    def _where(self, rows: tuple[int, int]) -> Iterator[None]:
+        """Errors from within say which array and rows were to be read."""
+        try:
+            yield
+        except StoreError as error:
+            if error.array is not None:
+                raise
+            what = error.message.removeprefix(f"{error.file}: ")
+            raise type(error)(
+                f"{error.file}: array {self._layout.array!r}, rows {rows[0]} to {rows[1] - 1}: {what}",
+                file=error.file,
+                array=self._layout.array,
+                rows=rows,
+            ) from error
+
+    def _rows_of(self, chunk: int) -> tuple[int, int]:
+        first = chunk // math.prod(self._layout.grid[1:]) * self._layout.chunk_shape[0]
+        return first, min(first + self._layout.chunk_shape[0], self.shape[0])
+
+    def _damaged(self, chunk: int, reason: str) -> CorruptChunkError:
+        layout = self._layout
+        index = tuple(int(i) for i in np.unravel_index(chunk, layout.grid))
+        rows = self._rows_of(chunk)
+        path = layout.files.path(int(layout.file[chunk]))
+        return CorruptChunkError(
+            f"{path}: array {layout.array!r}, chunk {index}, rows {rows[0]} to {rows[1] - 1}: "
+            f"damaged: {reason}; restore the file from a copy",
+            file=path,
+            array=layout.array,
+            chunk=index,
+            rows=rows,
+        )

@@ -1,0 +1,89 @@
+"""`oocloader convert`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from oocloader.errors import SettingError
+
+
+def convert(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SOURCE] DESTINATION",
+            show_default=False,
+            help="What to convert, such as x.npy, train.h5 or train.h5::group/x, unless --array names it;"
+            " and the store to write, ending in .zarr, .h5 or .hdf5.",
+        ),
+    ],
+    array: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SOURCE",
+            show_default=False,
+            help="An array of the new store and where it comes from; repeat it for several arrays,"
+            " which must have equally many rows.",
+        ),
+    ] = None,
+    codec: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[:LEVEL]",
+            help="none, zstd, gzip, lz4 or blosc. none loads fastest from memory and fast disks; zstd where"
+            " the disk is slower than about 3 GB/s and the data gets smaller.",
+        ),
+    ] = "none",
+    chunk_rows: Annotated[
+        int | None,
+        typer.Option(
+            show_default="near 8 MiB, at most a thousandth of the rows, at least 64 KiB",
+            help="Rows of a chunk, the unit that is read and decoded at once.",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace an existing destination, once the new store is complete."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Write .npy files, or any other store, as a chunked HDF5 or Zarr store.
+
+    The new store is written beside the destination, checked, synced to the disk and then renamed: it is
+    there complete or not at all. Memory stays small, whatever the size of the source.
+
+    Example: oocloader convert images.npy images.zarr
+
+    Example: oocloader convert --array x=images.npy --array y=labels.npy train.h5 --codec zstd:3
+    """
+    source, destination = _source_and_destination(paths, array or [])
+    from oocloader.conversion import convert as run  # not at the top: --help need not wait for it
+
+    report = run(source, destination, codec=codec, chunk_rows=chunk_rows, overwrite=overwrite, progress=True)
+    typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
+
+
+def _source_and_destination(paths: list[str], arrays: list[str]) -> tuple[str | dict[str, str], str]:
+    if not arrays:
+        if len(paths) != 2:
+            raise SettingError(
+                f"convert takes a source and a destination, got {len(paths)} paths;"
+                " see oocloader convert --help"
+            )
+        return paths[0], paths[1]
+    if len(paths) != 1:
+        raise SettingError(
+            f"with --array, convert takes the destination alone, got {len(paths)} paths: {', '.join(paths)}"
+        )
+    sources: dict[str, str] = {}
+    for text in arrays:
+        name, equals, source = text.partition("=")
+        if not (name and equals and source):
+            raise SettingError(f"--array: expected NAME=SOURCE, such as x=images.npy, got {text!r}")
+        if name in sources:
+            raise SettingError(f"--array: the name {name!r} is given twice")
+        sources[name] = source
+    return sources, paths[0]

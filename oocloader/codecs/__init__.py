@@ -1,0 +1,1 @@
+"""Stored bytes of a chunk to decoded bytes: chains of decoders, built from a store's metadata."""

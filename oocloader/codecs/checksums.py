@@ -1,0 +1,87 @@
+"""Checksums stored before or after the data: verified, then cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from oocloader.codecs.chain import CodecError, NoChain, Step
+from oocloader.codecs.library import load
+
+_NBYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum(Step):
+    """Four bytes, little-endian, with `function(data)` of the rest.
+
+    `halves_swapped`: the checksum with the bytes of each half swapped is right too. HDF5 accepts
+    fletcher32 so, since its versions before 1.6.3 wrote it that way.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    at_end: bool = True
+    halves_swapped: bool = False
+
+    views: ClassVar[bool] = True
+
+    def most(self, nbytes: int) -> int:
+        return nbytes + _NBYTES
+
+    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
+        if stored.size < _NBYTES:
+            raise CodecError(f"{self.name}: {stored.size} bytes have no room for a checksum")
+        if self.at_end:
+            data, tail = stored[:-_NBYTES], stored[-_NBYTES:]
+        else:
+            data, tail = stored[_NBYTES:], stored[:_NBYTES]
+        expected = int.from_bytes(tail.tobytes(), "little")
+        found = int(self.function(data))
+        if found != expected and not (self.halves_swapped and _swapped(found) == expected):
+            raise CodecError(f"{self.name}: checksum of the data is {found:#010x}, stored {expected:#010x}")
+        return data
+
+
+def _swapped(value: int) -> int:
+    """The two bytes of each 16-bit half exchanged.
+
+    >>> hex(_swapped(0x11223344))
+    '0x22114433'
+    """
+    return (value & 0x00FF00FF) << 8 | value >> 8 & 0x00FF00FF
+
+
+def fletcher32() -> Checksum:
+    """The checksum of HDF5 filter 3, which netCDF-4 and numcodecs share."""
+    return Checksum("fletcher32", load("h5checksum_fletcher32"), halves_swapped=True)
+
+
+def numcodecs_checksum(name: str, *, at_end: bool) -> Checksum:
+    """``crc32``, ``adler32`` or ``crc32c`` as numcodecs stores it."""
+    match name:
+        case "crc32":
+            function = load("deflate_crc32")
+        case "adler32":
+            function = load("deflate_adler32")
+        case _:
+            function = _crc32c()
+    return Checksum(name, function, at_end)
+
+
+def jenkins_lookup3(initval: int) -> Checksum:
+    return Checksum("jenkins_lookup3", partial(load("h5checksum_lookup3"), value=initval))
+
+
+def _crc32c() -> Callable[..., Any]:
+    try:
+        # The one function here that keeps the GIL; it sums 20 GB/s.
+        from numcodecs.checksum32 import CRC32C
+    except ImportError:
+        raise NoChain("crc32c needs google-crc32c", codec="crc32c", package="google-crc32c") from None
+    function: Callable[..., Any] = CRC32C.checksum
+    return function

@@ -1,0 +1,157 @@
+"""From an HDF5 filter pipeline to a chain of decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from oocloader.codecs.chain import Chain, NoChain, Step
+
+Filter = tuple[int, int, Sequence[int], bytes | str]
+"""What h5py's `PropDCID.get_filter` returns: id, flags, client values, name."""
+
+FILTERS: dict[int, tuple[str, str | None]] = {
+    1: ("gzip", None),
+    2: ("shuffle", None),
+    3: ("fletcher32", None),
+    4: ("szip", None),
+    5: ("nbit", None),
+    6: ("scaleoffset", None),
+    257: ("hadoop", None),
+    305: ("lzo", "tables"),
+    307: ("bzip2", "hdf5plugin"),
+    32000: ("lzf", "h5py"),
+    32001: ("blosc", "hdf5plugin"),
+    32002: ("mafisc", None),
+    32003: ("snappy", None),
+    32004: ("lz4", "hdf5plugin"),
+    32006: ("cbf", None),
+    32007: ("jpeg-xr", None),
+    32008: ("bitshuffle", "hdf5plugin"),
+    32009: ("spdp", None),
+    32010: ("lpc-rice", None),
+    32011: ("ccsds-123", None),
+    32012: ("jpeg-ls", None),
+    32013: ("zfp", "hdf5plugin"),
+    32014: ("fpzip", None),
+    32015: ("zstd", "hdf5plugin"),
+    32016: ("b3d", None),
+    32017: ("sz", "hdf5plugin"),
+    32018: ("fcidecomp", "hdf5plugin"),
+    32019: ("jpeg", None),
+    32020: ("vbz", None),
+    32021: ("fapec", None),
+    32022: ("bitgroom", None),
+    32023: ("granular-bitround", None),
+    32024: ("sz3", "hdf5plugin"),
+    32025: ("delta-rice", None),
+    32026: ("blosc2", "hdf5plugin"),
+    32027: ("flac", None),
+    32028: ("sperr", "hdf5plugin"),
+    32029: ("terse", None),
+    32030: ("ffmpeg", None),
+    32033: ("htj2k", "hdf5plugin"),
+}
+"""Name of each registered filter, and the package on PyPI that lets h5py decode it.
+
+No package: HDF5 decodes it by itself (ids below 256), or none is known.
+"""
+
+
+def filter_name(filter_id: int, name: bytes | str = "") -> str:
+    """Name of a filter for people; for one that is not registered, what the file calls it.
+
+    >>> filter_name(32015)
+    'zstd'
+    >>> filter_name(40000, b"acme v2")
+    'acme v2'
+    >>> filter_name(40000)
+    'filter 40000'
+    """
+    if filter_id in FILTERS:
+        return FILTERS[filter_id][0]
+    text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+    return text or f"filter {filter_id}"
+
+
+def chain(filters: Sequence[Filter], *, dtype: np.dtype, chunk_shape: tuple[int, ...]) -> Chain:
+    """The chain that undoes `filters`, in the order of the pipeline; bit i of a mask skips filter i.
+
+    `dtype` and `chunk_shape` are those of the dataset. Raises `NoChain` for filters that are not
+    decoded here.
+    """
+    steps = [_step(entry, dtype, chunk_shape) for entry in filters]
+    names = tuple(filter_name(entry[0], entry[3]) for entry in filters)
+    return Chain(tuple(reversed(steps)), tuple(reversed(range(len(steps)))), names)
+
+
+def _step(entry: Filter, dtype: np.dtype, chunk_shape: tuple[int, ...]) -> Step:
+    filter_id, _, values, name = entry
+    known, package = FILTERS.get(filter_id, (filter_name(filter_id, name), None))
+    step = _decoder(filter_id, tuple(values), dtype, chunk_shape)
+    if step is None:
+        text = f"filter {filter_id} ({known}), client values {tuple(values)}, is not decoded here"
+        raise NoChain(text, codec=filter_id, package=package)
+    return step
+
+
+def _decoder(
+    filter_id: int, values: tuple[int, ...], dtype: np.dtype, chunk_shape: tuple[int, ...]
+) -> Step | None:
+    """The step for a filter; `None` for one, or for client values, that no step knows."""
+    # Imported here, so that uncompressed files load no codec library.
+    from oocloader.codecs import compressors
+    from oocloader.codecs.blosc2 import Blosc2
+    from oocloader.codecs.checksums import fletcher32
+    from oocloader.codecs.filters import Shuffle
+
+    match filter_id:
+        case 1:
+            return compressors.deflate("gzip")
+        case 2:
+            itemsize = values[0] if values else dtype.itemsize
+            return Shuffle(itemsize) if itemsize > 0 else None
+        case 3:
+            return fletcher32()
+        case 4:
+            if len(values) < 4 or not all(0 < value <= 128 for value in values[1:3]) or not values[3]:
+                return None
+            return compressors.Szip(values[0], values[1], values[2], values[3])
+        case 307:
+            return compressors.bzip2("bzip2")
+        case 32000:
+            return compressors.lzf()
+        case 32001:
+            return None if values[6:7] == (_BLOSC_SNAPPY,) else compressors.Blosc()
+        case 32004:
+            return compressors.Lz4Hdf5()
+        case 32008:
+            return _bitshuffle(values, dtype)
+        case 32015:
+            return compressors.zstd()
+        case 32026:
+            return Blosc2(chunk_shape, dtype.itemsize)
+        case _:
+            return None
+
+
+_BLOSC_SNAPPY = 3
+
+
+def _bitshuffle(values: tuple[int, ...], dtype: np.dtype) -> Step | None:
+    # Client values: version (two), element size, block size in elements, compressor, its level.
+    from oocloader.codecs.bitshuffle import Bitshuffle, lz4_blocks, zstd_blocks
+
+    _, _, itemsize, block, compressor = (*values[:5], *(0, 0, dtype.itemsize, 0, 0)[len(values) :])
+    if itemsize <= 0 or block % 8:
+        return None
+    match compressor:
+        case 0:
+            return Bitshuffle(itemsize, block)
+        case 2:
+            return lz4_blocks(itemsize)
+        case 3:
+            return zstd_blocks(itemsize)
+        case _:
+            return None

@@ -1,0 +1,8 @@
+"""Conversion: a source that `open_store` opens becomes a chunked HDF5 or Zarr store."""
+
+from __future__ import annotations
+
+from oocloader.conversion.report import ConvertReport
+from oocloader.conversion.run import convert
+
+__all__ = ["ConvertReport", "convert"]

@@ -1,0 +1,242 @@
+"""What a conversion will write, decided before anything is written: pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from oocloader.conversion.encode import Codec, Format
+from oocloader.errors import DataError, SettingError, UnsupportedArrayError
+from oocloader.stores import ArrayInfo
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+
+# Large enough that a system call or a decoder's start does not count, small enough for many in a window.
+_CHUNK_NBYTES = 8 * _MIB
+_LEAST_CHUNK_NBYTES = 64 * _KIB
+# Shuffling draws whole runs of rows: a thousand chunks leave it enough to draw from.
+_LEAST_CHUNKS = 1000
+_PAGE = 4096
+
+# HDF5 keeps the size of a chunk in 32 bits.
+_HDF5_CHUNK_LIMIT = 4 * _GIB
+
+# More chunk files than this are packed into shards: a few dozen, or more where they would pass a gibibyte.
+_MOST_CHUNK_FILES = 64
+_SHARDS = 32
+_SHARD_NBYTES = _GIB
+
+# A thread reads and encodes this much at once.
+_PIECE_NBYTES = 8 * _MIB
+_MOST_PIECE_NBYTES = 32 * _MIB
+_MOST_PIECE_CHUNKS = 1024
+# What all threads together may hold, unless one alone needs more.
+_MEMORY_NBYTES = 160 * _MIB
+
+
+def default_chunk_rows(rows: int, row_nbytes: int) -> int:
+    """Rows of a chunk where the user does not say.
+
+    Near 8 MiB, at most a thousandth of the rows, but at least 64 KiB; whole pages where that costs
+    little, since aligned chunks then lie next to each other without gaps.
+
+    >>> default_chunk_rows(80_000, 64 * 64 * 3)
+    80
+    >>> default_chunk_rows(1_000_000, 28 * 28)
+    768
+    >>> default_chunk_rows(3, 56 * 64 * 256)
+    1
+    >>> default_chunk_rows(1, 200_000)
+    1
+    """
+    least = -(-_LEAST_CHUNK_NBYTES // row_nbytes)
+    wanted = max(min(_CHUNK_NBYTES // row_nbytes, rows // _LEAST_CHUNKS), least)
+    page_rows = _PAGE // math.gcd(row_nbytes, _PAGE)
+    rounded = wanted - wanted % page_rows
+    if 8 * page_rows <= wanted and rounded >= least:
+        wanted = rounded
+    return min(wanted, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How an array of the source is read.
+
+    - `chunk_rows`: rows that are read and decoded at once, `None` where any will do.
+    - `scratch_nbytes`: memory that a thread needs for that besides the rows it wants.
+    """
+
+    chunk_rows: int | None = None
+    scratch_nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """One array of the new store.
+
+    - `shape`: `(rows, *sample_shape)`; `dtype`: native byte order.
+    - `chunk_rows`: chunks hold whole rows.
+    - `shard_rows`: rows of a shard, whole chunks, `None` where each chunk is a file or HDF5 keeps it.
+    - `piece_rows`: rows that a thread reads and encodes at once, whole chunks.
+    - `threads`: how many do that.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunk_rows: int
+    shard_rows: int | None
+    piece_rows: int
+    threads: int
+
+    @property
+    def rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def row_nbytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.row_nbytes
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        return (self.chunk_rows, *self.shape[1:])
+
+    @property
+    def chunk_nbytes(self) -> int:
+        return self.chunk_rows * self.row_nbytes
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.rows // self.chunk_rows)
+
+    @property
+    def piece_chunks(self) -> int:
+        return self.piece_rows // self.chunk_rows
+
+    @property
+    def pieces(self) -> int:
+        return -(-self.rows // self.piece_rows)
+
+    @property
+    def padded_nbytes(self) -> int:
+        """Bytes of all chunks before encoding: the last one is stored in full."""
+        return self.chunks * self.chunk_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The arrays of the new store, in order, all with the same number of rows."""
+
+    store_format: Format
+    codec: Codec
+    arrays: tuple[ArrayPlan, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.arrays[0].rows
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def needed_nbytes(self) -> int:
+        """Room that the store takes for sure: all of it where it is not compressed."""
+        return sum(array.padded_nbytes for array in self.arrays) if self.codec.raw else 0
+
+
+def check_sources(sources: Iterable[ArrayInfo], *, where: str) -> None:
+    """Whether these arrays can be converted into one store; `where` names the source in errors.
+
+    Raises `UnsupportedArrayError` for an array that cannot be loaded, `DataError` where the numbers of
+    rows differ.
+    """
+    infos = list(sources)
+    for info in infos:
+        if info.reader == "none":
+            raise UnsupportedArrayError(
+                f"{where}: array {info.name!r} cannot be converted: {info.reason}",
+                file=where,
+                array=info.name,
+            )
+    if len({info.shape[0] for info in infos}) > 1:
+        found = ", ".join(f"{info.name!r} has {info.shape[0]}" for info in infos)
+        raise DataError(f"{where}: the arrays differ in their number of rows: {found}", file=where)
+
+
+def make_plan(
+    sources: Mapping[str, tuple[ArrayInfo, Reading]],
+    *,
+    store_format: Format,
+    codec: Codec,
+    chunk_rows: int | None,
+    cores: int,
+) -> Plan:
+    """Plan to write these arrays, given by their names in the new store, which `check_sources` let pass.
+
+    Raises `SettingError` where chunks break a limit.
+    """
+    arrays = []
+    for name, (info, reading) in sources.items():
+        rows, row_nbytes = info.shape[0], math.prod(info.shape[1:]) * info.dtype.itemsize
+        taken = default_chunk_rows(rows, row_nbytes) if chunk_rows is None else min(chunk_rows, rows)
+        _check_chunk(info, taken * row_nbytes, row_nbytes, store_format, codec)
+        chunks = -(-rows // taken)
+        shard_chunks = _shard_chunks(chunks, taken * row_nbytes) if store_format == "zarr" else None
+        piece_rows = taken * _piece_chunks(reading, taken, row_nbytes, chunks)
+        array = ArrayPlan(
+            name=name,
+            shape=info.shape,
+            dtype=info.dtype,
+            chunk_rows=taken,
+            shard_rows=None if shard_chunks is None else shard_chunks * taken,
+            piece_rows=piece_rows,
+            threads=_threads(reading, piece_rows * row_nbytes, -(-rows // piece_rows), codec, cores),
+        )
+        arrays.append(array)
+    return Plan(store_format, codec, tuple(arrays))
+
+
+def _check_chunk(info: ArrayInfo, nbytes: int, row_nbytes: int, store_format: Format, codec: Codec) -> None:
+    limits = [(codec.max_chunk_nbytes, f"the codec {codec.name} takes at most {{}} bytes a chunk")]
+    if store_format == "hdf5":
+        limits.append((_HDF5_CHUNK_LIMIT - 1, "HDF5 chunks must be smaller than 4 GiB"))
+    for limit, rule in limits:
+        if limit is None or nbytes <= limit:
+            continue
+        if row_nbytes <= limit:
+            remedy = f"take at most {limit // row_nbytes} rows a chunk (chunk_rows, --chunk-rows)"
+        else:
+            remedy = f"a row alone takes {row_nbytes:,}; write a .zarr with the codec none, zstd or gzip"
+        raise SettingError(
+            f"array {info.name!r}: {rule.format(f'{limit:,}')}, these would take {nbytes:,}: {remedy}",
+            array=info.name,
+        )
+
+
+def _shard_chunks(chunks: int, chunk_nbytes: int) -> int | None:
+    if chunks <= _MOST_CHUNK_FILES:
+        return None
+    packed = min(-(-chunks // _SHARDS), _SHARD_NBYTES // chunk_nbytes)
+    return packed if packed > 1 else None
+
+
+def _piece_chunks(reading: Reading, chunk_rows: int, row_nbytes: int, chunks: int) -> int:
+    wanted = _PIECE_NBYTES
+    if reading.chunk_rows is not None:
+        # A chunk of the source that straddles pieces is decoded for each: few pieces, few times.
+        wanted = max(wanted, min(4 * reading.chunk_rows * row_nbytes, _MOST_PIECE_NBYTES))
+    return max(1, min(wanted // (chunk_rows * row_nbytes), chunks, _MOST_PIECE_CHUNKS))
+
+
+def _threads(reading: Reading, piece_nbytes: int, pieces: int, codec: Codec, cores: int) -> int:
+    # One more than cores, since one of them waits for its turn to write.
+    each = piece_nbytes * (1 if codec.raw else 2) + reading.scratch_nbytes
+    return max(1, min(cores + 1, pieces, _MEMORY_NBYTES // each))

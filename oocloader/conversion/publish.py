@@ -1,0 +1,209 @@
+"""Makes a new store appear under its name only when it is complete and on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from oocloader.errors import StoreError
+
+# Of linux/fs.h and fcntl.h.
+_AT_FDCWD = -100
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
+# Of linux/fs.h: wait for writes under way, start writing, wait for that.
+_SYNC_FILE_RANGE_ALL = 1 | 2 | 4
+# A file is synced in steps of this size, since nothing can interrupt the system while it syncs.
+_SYNC_NBYTES = 32 << 20
+
+
+def check_destination(path: str, *, overwrite: bool, needed_nbytes: int) -> str:
+    """The real path to write to, symbolic links followed.
+
+    Raises `StoreError` where it exists and may not be replaced, its folder is missing or cannot be
+    written to, or has no room for `needed_nbytes`.
+    """
+    real = os.path.realpath(path)
+    folder = os.path.dirname(real)
+    if not os.path.isdir(folder):
+        raise StoreError(f"{path}: its folder {folder} does not exist; create it first", file=path)
+    if os.path.lexists(real):
+        if not overwrite:
+            raise StoreError(
+                f"{path}: exists already and was left as it is; choose another name, or replace it with"
+                " overwrite=True (--overwrite)",
+                file=path,
+            )
+        if os.path.isdir(real) and not _is_store(real):
+            raise StoreError(
+                f"{path}: is a folder that is no Zarr store, so it is not overwritten; remove it yourself or"
+                " choose another name",
+                file=path,
+            )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(f"{path}: the folder {folder} cannot be written to: no permission", file=path)
+    total, _, free = shutil.disk_usage(folder)
+    # What has no size at all is no disk, and says so itself when it is written to.
+    if free < needed_nbytes and total > 0:
+        raise StoreError(
+            f"{path}: no space: the store needs {needed_nbytes / 1e6:,.1f} MB, but {free / 1e6:,.1f} MB are"
+            f" free in {folder}; free some, choose another folder or a codec",
+            file=path,
+        )
+    return real
+
+
+def _is_store(folder: str) -> bool:
+    """Whether a folder is a Zarr store, a group without metadata of its own included, or empty."""
+    names = ("zarr.json", ".zarray", ".zgroup")
+    with os.scandir(folder) as entries:
+        found = [entry.name for entry in entries]
+    inside = [f"{child}/{name}" for child in found for name in names]
+    return not found or any(os.path.exists(os.path.join(folder, name)) for name in (*names, *inside))
+
+
+@contextlib.contextmanager
+def aside(destination: str) -> Iterator[str]:
+    """A new name beside `destination`; whatever lies there in the end is removed, unless it was renamed."""
+    folder, name = os.path.split(destination)
+    path = os.path.join(folder, f".{name}.oocloader-{secrets.token_hex(4)}")
+    try:
+        yield path
+    finally:
+        remove(path)
+
+
+def remove(path: str) -> None:
+    """Remove a file or folder if it is there, also where Ctrl-C falls into it."""
+    try:
+        _remove(path)
+    except KeyboardInterrupt:
+        _remove(path)
+        raise
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(os.stat(file).st_size for file in files)
+
+
+def sync(path: str) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    if os.path.isdir(path):
+        for folder, _, names in os.walk(path, topdown=False):
+            for name in names:
+                _sync_file(os.path.join(folder, name))
+            _sync_folder(folder)
+    else:
+        _sync_file(path)
+
+
+def _sync_file(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        sync_range = _libc_function("sync_file_range")
+        if sync_range is not None:
+            # What does not work here, fsync still does.
+            for at in range(0, os.fstat(fd).st_size, _SYNC_NBYTES):
+                offset, nbytes = ctypes.c_int64(at), ctypes.c_int64(_SYNC_NBYTES)
+                if sync_range(fd, offset, nbytes, _SYNC_FILE_RANGE_ALL) != 0:
+                    break
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_folder(path: str) -> None:
+    if sys.platform == "win32":
+        return  # folders cannot be opened there
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def publish(path: str, destination: str, *, overwrite: bool) -> None:
+    """Rename the complete store at `path` to `destination`, both in one folder.
+
+    With `overwrite`, what is there stays until the new store takes its name: a file is replaced, a
+    folder is exchanged with the new one and then removed. Where the system cannot exchange folders the
+    old one is renamed first, so that for a moment nothing has the name. Without `overwrite`, what
+    came to be there meanwhile is kept: `StoreError`.
+    """
+    if overwrite:
+        _replace(path, destination)
+    else:
+        _rename_new(path, destination)
+    _sync_folder(os.path.dirname(destination))
+
+
+def _replace(path: str, destination: str) -> None:
+    if not os.path.lexists(destination) or not (os.path.isdir(path) or os.path.isdir(destination)):
+        os.replace(path, destination)
+    elif _rename(path, destination, _RENAME_EXCHANGE):
+        remove(path)
+    else:
+        with aside(destination) as old:
+            try:
+                os.rename(destination, old)
+                os.rename(path, destination)
+            except BaseException:
+                if os.path.lexists(old) and not os.path.lexists(destination):
+                    os.rename(old, destination)
+                raise
+
+
+def _rename_new(path: str, destination: str) -> None:
+    try:
+        if _rename(path, destination, _RENAME_NOREPLACE):
+            return
+        if os.path.lexists(destination):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.rename(path, destination)
+    except FileExistsError:
+        raise StoreError(
+            f"{destination}: someone else made it in the meantime; that one is kept, this one discarded",
+            file=destination,
+        ) from None
+
+
+def _rename(path: str, destination: str, flag: int) -> bool:
+    """renameat2 with one flag; False where system or file system lacks it. Raises `OSError` otherwise."""
+    rename = _libc_function("renameat2")
+    if rename is None:
+        return False
+    source, target = os.fsencode(path), os.fsencode(destination)
+    if rename(_AT_FDCWD, source, _AT_FDCWD, target, ctypes.c_uint(flag)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), destination)
+
+
+@functools.cache
+def _libc_function(name: str) -> Callable[..., int] | None:
+    if sys.platform != "linux":
+        return None
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    function: Callable[..., int] | None = getattr(libc, name, None)
+    return function

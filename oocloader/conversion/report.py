@@ -1,0 +1,60 @@
+"""What a conversion did, in numbers and in one line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """What `convert` did.
+
+    - `arrays`: their names in the new store.
+    - `bytes_in`: of the rows in memory; `bytes_out`: of the new store on the disk.
+    - `seconds`: all of it, of which `seconds_writing`, `seconds_checking` (a sample read back and
+      compared) and `seconds_syncing` (waiting for the disk).
+    """
+
+    destination: str
+    format: str
+    codec: str
+    arrays: tuple[str, ...]
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    seconds_writing: float
+    seconds_checking: float
+    seconds_syncing: float
+
+    @property
+    def ratio(self) -> float:
+        """`bytes_in` over `bytes_out`: above 1 where the new store is the smaller one."""
+        return self.bytes_in / self.bytes_out
+
+    @property
+    def gb_per_s(self) -> float:
+        """10^9 bytes of rows a second, over all the time it took."""
+        return self.bytes_in / self.seconds / 1e9
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers, for JSON."""
+        return {**asdict(self), "arrays": list(self.arrays), "ratio": self.ratio, "gb_per_s": self.gb_per_s}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.destination}: {self.rows:,} rows, {_size(self.bytes_in)} in, {_size(self.bytes_out)} out"
+            f" ({self.codec}, ratio {self.ratio:.2f}), {self.seconds:.1f} s at {self.gb_per_s:.2f} GB/s"
+            f" (writing {self.seconds_writing:.1f} s, checking {self.seconds_checking:.1f} s,"
+            f" syncing {self.seconds_syncing:.1f} s)"
+        )
+
+
+def _size(nbytes: int) -> str:
+    value, unit = float(nbytes), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.1f} {unit}" if unit != "B" else f"{nbytes} B"

@@ -1,0 +1,133 @@
+"""Writes Zarr format 3: metadata by zarr-python, chunk and shard files directly.
+
+The shard format: https://zarr-specs.readthedocs.io, codec `sharding_indexed`, index at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+
+from oocloader.conversion.encode import zarr_codecs
+from oocloader.conversion.plan import ArrayPlan, Plan
+
+# Stands in a shard's index for a chunk that is not there.
+_MISSING = np.uint64(2**64 - 1)
+
+
+class ZarrWriter:
+    """A new Zarr store in the folder `path`, which does not exist yet.
+
+    An only array named "" is the root of the store.
+    """
+
+    def __init__(self, path: str, plan: Plan) -> None:
+        self._path = path
+        self._files: list[_Files] = []
+        at_root = [array.name for array in plan.arrays] == [""]
+        group = None if at_root else zarr.create_group(path, zarr_format=3)
+        for array in plan.arrays:
+            options = _options(array, plan)
+            with warnings.catch_warnings():
+                # lz4 is not in the specification; the documentation says so to the user.
+                warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
+                if group is None:
+                    zarr.create_array(path, zarr_format=3, **options)
+                else:
+                    group.create_array(array.name, **options)
+
+    def sink(self, array: ArrayPlan) -> _Files:
+        """Where the chunks of one array of the plan go."""
+        files = _Files(os.path.join(self._path, *array.name.split("/")), array)
+        self._files.append(files)
+        return files
+
+    def close(self) -> None:
+        """Close what is open; safe to call twice."""
+        for files in self._files:
+            files.close()
+
+    abandon = close
+
+
+def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
+    sample_shape = array.shape[1:]
+    return {
+        "shape": array.shape,
+        "dtype": array.dtype,
+        "chunks": array.chunk_shape,
+        "shards": None if array.shard_rows is None else (array.shard_rows, *sample_shape),
+        "compressors": zarr_codecs(plan.codec, array.dtype.itemsize) or None,
+        "filters": None,
+        # Every chunk is written, so that it never stands for a value.
+        "fill_value": array.dtype.type(0),
+        # One folder for all chunks, in place of one for each axis and row of them.
+        "chunk_key_encoding": {"name": "default", "separator": "."},
+    }
+
+
+class _Files:
+    """The files of one array, one a chunk or one a shard. Filled in order, by one thread at a time."""
+
+    def __init__(self, folder: str, array: ArrayPlan) -> None:
+        self.stored_nbytes = 0
+        self._folder = folder
+        self._array = array
+        self._per_shard = 1 if array.shard_rows is None else array.shard_rows // array.chunk_rows
+        self._index: np.ndarray | None = None
+        if array.shard_rows is not None:
+            self._index = np.full((self._per_shard, 2), _MISSING, "<u8")
+        self._fd = -1
+        self._at = 0
+
+    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> None:
+        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long."""
+        done = taken = 0
+        while done < len(sizes):
+            chunk = first_chunk + done
+            within = chunk % self._per_shard
+            here = sizes[done : done + self._per_shard - within]
+            nbytes = sum(here)
+            if within == 0:
+                self._open(chunk // self._per_shard)
+            if self._index is not None:
+                ends = self._at + np.cumsum(here, dtype=np.int64)
+                self._index[within : within + len(here), 0] = ends - here
+                self._index[within : within + len(here), 1] = here
+            self._put(data[taken : taken + nbytes])
+            done, taken = done + len(here), taken + nbytes
+            if within + len(here) == self._per_shard or chunk + len(here) == self._array.chunks:
+                self._finish()
+
+    def _open(self, number: int) -> None:
+        name = ".".join(["c", str(number), *["0"] * (len(self._array.shape) - 1)])
+        self._fd = os.open(os.path.join(self._folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._at = 0
+
+    def _put(self, data: np.ndarray) -> None:
+        view = data.data
+        while view:
+            written = os.write(self._fd, view)
+            view = view[written:]
+        self._at += data.nbytes
+        self.stored_nbytes += data.nbytes
+
+    def _finish(self) -> None:
+        if self._index is not None:
+            index = self._index.tobytes()
+            checksum = google_crc32c.value(index).to_bytes(4, "little")
+            self._put(np.frombuffer(index + checksum, np.uint8))
+            self._index[:] = _MISSING
+        self.close()
+
+    def close(self) -> None:
+        """Close the file that is open, if any."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

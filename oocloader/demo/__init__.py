@@ -1,0 +1,1 @@
+"""The demo: handwritten digits grown past a device budget, converted, trained from, and judged."""

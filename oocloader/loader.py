@@ -1,0 +1,271 @@
+"""The Loader: rows of a store as batches on a device."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from oocloader import budget
+from oocloader.errors import ClosedError, DataError
+from oocloader.order import Order
+from oocloader.passes import Feed
+from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
+from oocloader.stores import Store, StoredArray, open_store
+
+if TYPE_CHECKING:
+    from oocloader.dataset import LoaderDataset, Source
+    from oocloader.timing import Counters
+
+_live: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+class Loader:
+    """Rows of a store as batches on a device, read window by window.
+
+    `source` is anything `open_store` takes, or an open store. Elements are `x`, `(x, y)` or
+    `(x, y, weight)`; several features or labels come as a dict. Labels and features are matched by row
+    number. Rows come as stored unless `shuffle` is given.
+
+    - `features`, `labels`, `sample_weight`: name | [names] | {key: name}; features None: the only array.
+    - `batch_size` rows a batch; the last is shorter unless `drop_remainder`.
+    - `shuffle`: False | True ("window"): windows of blocks from all over the store, permuted within.
+      `seed` and the number of the pass decide the order, nothing else.
+    - `window`, `block`: rows, or a size such as "64MiB"; chosen from row size, chunks and the budgets if None.
+    - `dtype`, `scale`, `offset`: on the device, of the features (or a dict by key): cast (to float32 if only
+      a scale or offset is given), then `x * scale + offset`.
+    - `device`: None: "/GPU:0" where TensorFlow sees one, else "/CPU:0".
+    - `host_memory`, `device_memory`: bytes or "2GiB", for what is read ahead on the host and kept on the device.
+    - `threads` that read and decode; None: one a processor, at most eight.
+    - `rows`: None | slice | integer array (sorted, unique) | boolean mask of all rows.
+
+    A context manager. Raises `OocloaderError` children, before anything is read where that can be known.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        features: str | Sequence[str] | Mapping[str, str] | None = None,
+        labels: str | Sequence[str] | Mapping[str, str] | None = None,
+        *,
+        sample_weight: str | Sequence[str] | Mapping[str, str] | None = None,
+        batch_size: int = 32,
+        drop_remainder: bool = False,
+        shuffle: bool | str = False,
+        seed: int = 0,
+        window: int | str | None = None,
+        block: int | str | None = None,
+        dtype: Any = None,
+        scale: Any = None,
+        offset: Any = None,
+        device: str | None = None,
+        host_memory: int | str | None = None,
+        device_memory: int | str | None = None,
+        threads: int | None = None,
+        rows: Any = None,
+    ) -> None:
+        self._source: Source | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._epoch = 0
+        batch_size = whole("batch_size", batch_size, least=1)
+        seed = whole("seed", seed, least=0, most=2**64 - 1)
+        if threads is not None:
+            threads = whole("threads", threads, least=1)
+        mixed = shuffled(shuffle)
+        host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
+        on_device = None if device_memory is None else budget.parse_nbytes(device_memory, "device_memory")
+
+        self._owns_store = not isinstance(source, Store)
+        self._store = open_store(source) if self._owns_store else source
+        try:
+            chosen = fields(
+                self._store.only_array() if features is None else features, labels, sample_weight
+            )
+            self._arrays = [self._store[name] for name in chosen.names]
+            total = _common_rows(self._arrays)
+            self._casts = chosen.casts(dtype, scale, offset)
+            self._structure = chosen.structure
+            selected = row_set(rows, total)
+            if len(selected) == 0:
+                raise DataError("rows= selects no row; there is nothing to load")
+            readers = [array.reader for array in self._arrays]
+            self._device = device
+            if device is not None:
+                from oocloader.device import resolve
+
+                self._device = resolve(device)
+            columns = [
+                budget.Column(
+                    name=array.info.name,
+                    row_nbytes=_row_nbytes(array),
+                    delivered_row_nbytes=_delivered_row_nbytes(array, cast),
+                    chunk_rows=reader.chunk_rows,
+                    scratch_nbytes=reader.scratch_nbytes,
+                    row_access=reader.row_access,
+                    starts=reader.starts,
+                )
+                for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
+            ]
+            self._sizes = budget.choose(
+                len(selected),
+                columns,
+                batch_size=min(batch_size, len(selected)),
+                shuffle=mixed,
+                block=block,
+                window=window,
+                host_memory=host,
+                device_memory=on_device,
+                threads=threads or min(8, os.cpu_count() or 1),
+                free_host_memory=budget.free_host_memory(),
+            )
+            order = Order(
+                selected,
+                shuffle=mixed,
+                seed=seed,
+                block=self._sizes.block,
+                window=self._sizes.window,
+                starts=self._sizes.starts,
+            )
+            self._feed = Feed(
+                readers=readers,
+                order=order,
+                batch_size=batch_size,
+                drop_remainder=bool(drop_remainder),
+                threads=self._sizes.threads,
+                ahead=self._sizes.ahead,
+                mapping=True,
+            )
+        except BaseException:
+            if self._owns_store:
+                self._store.close()
+            raise
+        _live.add(self)
+
+    def __len__(self) -> int:
+        """Batches in a whole pass."""
+        return self._feed.batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset())
+
+    @property
+    def element_spec(self) -> Any:
+        """Shapes and dtypes of an element, as tf.data has it."""
+        return self._tensorflow().element_spec
+
+    @property
+    def epoch(self) -> int:
+        """Number of the pass that starts next, from 0; may be set."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch = whole("epoch", value, least=0, most=2**32 - 1)
+
+    @property
+    def sizes(self) -> budget.Sizes:
+        """Rows of a block and a window, and the memory that the loader plans with."""
+        return self._sizes
+
+    @property
+    def counters(self) -> Counters | None:
+        """What the last pass read, decoded and waited for; None before the first."""
+        last = None if self._source is None else self._source.last_pass
+        return None if last is None else last.counters
+
+    def dataset(self, *, epochs: int | None = 1) -> LoaderDataset:
+        """The batches as a `tf.data.Dataset`: `epochs` passes an iterator (None: without end).
+
+        Leave it at 1 for `fit`, which starts an iterator an epoch. Each pass is the next epoch.
+        """
+        if epochs is not None:
+            epochs = whole("epochs", epochs, least=1)
+        from oocloader.dataset import LoaderDataset
+
+        return LoaderDataset(self, self._tensorflow(), epochs=epochs)
+
+    def close(self) -> None:
+        """Give up every pass and close what the loader opened. Safe to call twice."""
+        self._closed = True
+        if os.getpid() != self._pid:
+            return
+        if self._source is not None:
+            self._source.close()
+        if self._owns_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_epoch(self) -> int:
+        number = self._epoch
+        self._epoch = number + 1
+        return number
+
+    def _tensorflow(self) -> Source:
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "a Loader cannot be used in a forked child: its threads and TensorFlow do not survive a fork; "
+                "make the Loader in a process started with multiprocessing.get_context('spawn')"
+            )
+        if self._closed:
+            raise ClosedError("the Loader is closed; make another one")
+        if self._source is None:
+            from oocloader.dataset import Element, Source
+            from oocloader.device import resolve
+
+            number = weakref.WeakMethod(self._next_epoch)
+
+            def next_epoch() -> int:
+                method = number()
+                if method is None:
+                    raise ClosedError("the Loader is gone; keep it for as long as its dataset is used")
+                return method()
+
+            self._source = Source(
+                self._feed,
+                Element(self._structure, self._casts),
+                device=resolve(self._device) if self._device is None else self._device,
+                next_epoch=next_epoch,
+            )
+        return self._source
+
+
+def _common_rows(arrays: Sequence[StoredArray]) -> int:
+    """Rows of every array, or the error that names two of unequal length."""
+    first = arrays[0]
+    for array in arrays[1:]:
+        if array.info.shape[0] != first.info.shape[0]:
+            raise DataError(
+                f"arrays differ in length: {first.info.name!r} of {first.store} has {first.info.shape[0]} rows, "
+                f"{array.info.name!r} of {array.store} has {array.info.shape[0]}; "
+                "rows are matched by their number, so both need the same",
+                file=array.store,
+                array=array.info.name,
+            )
+    return first.info.shape[0]
+
+
+def _row_nbytes(array: StoredArray) -> int:
+    return math.prod(array.info.shape[1:]) * array.info.dtype.itemsize
+
+
+def _delivered_row_nbytes(array: StoredArray, cast: Cast) -> int:
+    return math.prod(array.info.shape[1:]) * dtype_nbytes(cast.delivered(array.info.dtype))
+
+
+@atexit.register
+def _close_all() -> None:
+    # TensorFlow's threads must not wait in Python code when the interpreter goes.
+    for loader in list(_live):
+        loader.close()

@@ -1,0 +1,104 @@
+"""Which stored rows go where in a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Dest = slice | np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Stored rows to put into a buffer: rows `start:stop`, or of these those at `pick` (int64, from `start`).
+
+    Row `i` of them goes to row `dest[i]` of the buffer (int64); a slice stands for its rows in turn.
+    """
+
+    start: int
+    stop: int
+    pick: np.ndarray | None
+    dest: Dest
+
+    @property
+    def rows(self) -> int:
+        """Number of rows delivered."""
+        return self.stop - self.start if self.pick is None else len(self.pick)
+
+    def shifted(self, by: int) -> Piece:
+        """The same rows, `by` rows further on in the buffer."""
+        if isinstance(self.dest, slice):
+            return Piece(self.start, self.stop, self.pick, slice(self.dest.start + by, self.dest.stop + by))
+        return Piece(self.start, self.stop, self.pick, self.dest + by)
+
+
+def place(out: np.ndarray, dest: Dest, rows: np.ndarray) -> None:
+    """Put `rows` (n, *sample_shape) at `dest` of `out` (rows, *sample_shape), in the dtype of `out`.
+
+    Scattered rows are copied as one opaque item each: NumPy takes twice as long to copy them axis by axis.
+    """
+    plain = out.flags.c_contiguous and rows.flags.c_contiguous and out[:1].nbytes and rows.dtype == out.dtype
+    if isinstance(dest, slice) or not plain:
+        out[dest] = rows
+        return
+    item = np.dtype((np.void, out[:1].nbytes))
+    out.reshape(len(out), -1).view(item)[dest, 0] = rows.reshape(len(rows), -1).view(item)[:, 0]
+
+
+def cut(piece: Piece, rows: int) -> list[Piece]:
+    """A piece in parts that span at most `rows` stored rows each."""
+    if piece.stop - piece.start <= rows:
+        return [piece]
+    parts = []
+    for start in range(piece.start, piece.stop, rows):
+        part = within(piece, start, min(start + rows, piece.stop))
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+def within(piece: Piece, lo: int, hi: int) -> Piece | None:
+    """The part of a piece in stored rows `lo:hi`, None where there is none."""
+    start, stop = max(lo, piece.start), min(hi, piece.stop)
+    if start >= stop:
+        return None
+    pick = piece.pick
+    if pick is None:
+        first, last = start - piece.start, stop - piece.start
+    else:
+        first, last = np.searchsorted(pick, (start - piece.start, stop - piece.start)).tolist()
+        if first == last:
+            return None
+        pick = None if last - first == stop - start else pick[first:last] - (start - piece.start)
+    dest = piece.dest
+    if isinstance(dest, slice):
+        return Piece(start, stop, pick, slice(dest.start + first, dest.start + last))
+    return Piece(start, stop, pick, dest[first:last])
+
+
+def apart(piece: Piece, gap: int) -> list[Piece]:
+    """A piece in parts, cut where more than `gap` stored rows between two picked ones are not wanted."""
+    if piece.pick is None:
+        return [piece]
+    first = np.concatenate([[0], np.flatnonzero(np.diff(piece.pick) > gap + 1) + 1])
+    last = np.append(first[1:], len(piece.pick)) - 1
+    starts, stops = (piece.start + piece.pick[first]).tolist(), (piece.start + piece.pick[last] + 1).tolist()
+    parts = (within(piece, *part) for part in zip(starts, stops, strict=True))
+    return [part for part in parts if part is not None]
+
+
+def split(pieces: Sequence[Piece], band_rows: int) -> list[tuple[int, list[Piece]]]:
+    """Ascending pieces by band: (band, its pieces), each band once."""
+    found: list[tuple[int, list[Piece]]] = []
+    for piece in pieces:
+        for band in range(piece.start // band_rows, (piece.stop - 1) // band_rows + 1):
+            part = within(piece, band * band_rows, (band + 1) * band_rows)
+            if part is None:
+                continue
+            if found and found[-1][0] == band:
+                found[-1][1].append(part)
+            else:
+                found.append((band, [part]))
+    return found

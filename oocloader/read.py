@@ -1,0 +1,219 @@
+"""Rows of an array into a buffer, from wherever they are kept.
+
+Every reader turns the pieces of a window into jobs, which threads carry out in any order. Rows land
+at their place in the buffer: reading, decoding and shuffling are one movement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from oocloader.bands import Bands
+from oocloader.errors import OocloaderError, StoreError
+from oocloader.pieces import Piece, cut, place, within
+from oocloader.timing import Counters
+
+Job = Callable[[], None]
+# About this many bytes are one job: large enough that a system call and a Python call do not count.
+JOB_NBYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a window of one array goes: `rows`, shape (rows, *sample_shape), native dtype, C order."""
+
+    rows: np.ndarray
+    bands: Bands
+    counters: Counters
+
+
+class RowReader(Protocol):
+    """Rows of one array. Thread-safe. Memory belongs to the caller."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    """Native byte order."""
+    chunk_rows: int | None
+    """Rows of a chunk, where the array is kept in chunks."""
+    starts: tuple[int, ...]
+    """Rows from which chunks are counted, ascending from 0: several where parts are joined."""
+    scratch_nbytes: int
+    """Memory each thread needs besides the buffer it fills."""
+    row_access: bool
+    """Whether single rows can be read without decoding their neighbours."""
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        """What fills `target` with `pieces`, which ascend and do not overlap."""
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        """Rows `start:stop` as a private copy-on-write mapping, aligned; None where that cannot be."""
+
+    def close(self) -> None:
+        """Let go of open files."""
+
+
+def read_rows(reader: RowReader, start: int, stop: int, out: np.ndarray) -> None:
+    """Fill `out` with rows `start:stop`, in this thread."""
+    target = Target(out, Bands(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
+    for job in reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target):
+        job()
+
+
+class MemoryReader:
+    """Rows of an array in memory, copied: TensorFlow may write into what it is handed."""
+
+    row_access = True
+    chunk_rows: int | None = None
+    starts: tuple[int, ...] = (0,)
+    scratch_nbytes = 0
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype.newbyteorder("=")
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        row_nbytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+        rows = max(1, JOB_NBYTES // row_nbytes)
+        return [_copy_job(self._array, part, target) for piece in pieces for part in cut(piece, rows)]
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def _copy_job(array: np.ndarray, piece: Piece, target: Target) -> Job:
+    def copy() -> None:
+        rows = array[piece.start : piece.stop]
+        place(target.rows, piece.dest, rows if piece.pick is None else rows[piece.pick])
+        target.counters.add(copied_bytes=target.rows[:1].nbytes * piece.rows)
+
+    return copy
+
+
+class LibraryReader:
+    """Rows that another library reads: `read_rows(start, stop, out)` fills `out`, by one thread at a time.
+
+    Chunks are read whole, so that none is decoded twice in a pass; so are about four megabytes where
+    there are no chunks.
+    """
+
+    row_access = False
+    starts: tuple[int, ...] = (0,)
+
+    def __init__(
+        self,
+        read_rows: Callable[[int, int, np.ndarray], None],
+        *,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        chunk_rows: int | None,
+        store: str,
+        array: str,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self._read_rows = read_rows
+        self._lock = threading.Lock()
+        self._store = store
+        self._array = array
+        self._close = close
+        self.shape = shape
+        self.dtype = dtype.newbyteorder("=")
+        row_nbytes = max(1, math.prod(shape[1:]) * self.dtype.itemsize)
+        self._band_rows = min(chunk_rows or max(1, JOB_NBYTES // row_nbytes), max(1, shape[0]))
+        self.chunk_rows: int | None = self._band_rows
+        self.scratch_nbytes = self._band_rows * row_nbytes
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        return target.bands.jobs(
+            pieces,
+            target.rows,
+            rows=self.shape[0],
+            band_rows=self._band_rows,
+            decode=lambda band, lo, hi, out: [lambda: self._read(lo, hi, out, target.counters)],
+        )
+
+    def _read(self, lo: int, hi: int, out: np.ndarray, counters: Counters) -> None:
+        try:
+            with self._lock:
+                self._read_rows(lo, hi, out)
+        except OocloaderError:
+            raise
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise StoreError(
+                f"{self._store}: array {self._array!r}, rows {lo} to {hi - 1}: cannot be read: {reason}",
+                file=self._store,
+                array=self._array,
+                rows=(lo, hi),
+            ) from error
+        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes)
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        if self._close is not None:
+            with self._lock:
+                self._close()
+
+
+class JoinedReader:
+    """Arrays of several stores, one behind the other along the rows."""
+
+    def __init__(self, readers: Sequence[RowReader]) -> None:
+        self._readers = tuple(readers)
+        lengths = [reader.shape[0] for reader in readers]
+        self._first = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+        self.shape = (self._first[-1], *readers[0].shape[1:])
+        self.dtype = readers[0].dtype
+        chunks = [min(reader.chunk_rows or 0, reader.shape[0]) for reader in readers]
+        self.chunk_rows = max(chunks) or None
+        self.starts = self._cuts()
+        self.scratch_nbytes = max(reader.scratch_nbytes for reader in readers)
+        self.row_access = all(reader.row_access for reader in readers)
+
+    def _cuts(self) -> tuple[int, ...]:
+        """Where chunks do not go on from the part before in steps of `chunk_rows`."""
+        if self.chunk_rows is None:
+            return (0,)
+        starts: list[int] = []
+        for first, reader in zip(self._first, self._readers, strict=False):
+            own = min(reader.chunk_rows or 1, reader.shape[0])
+            # The most rows up to `chunk_rows` that are whole chunks of this part.
+            step = self.chunk_rows // own * own
+            for start, stop in itertools.pairwise([*reader.starts, reader.shape[0]]):
+                if step < self.chunk_rows:
+                    starts += range(first + start, first + stop, step)
+                elif not starts or (first + start - starts[-1]) % self.chunk_rows:
+                    starts.append(first + start)
+        return tuple(starts)
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        jobs: list[Job] = []
+        for first, reader in zip(self._first, self._readers, strict=False):
+            parts = [part for piece in pieces if (part := within(piece, first, first + reader.shape[0]))]
+            if parts:
+                local = [Piece(p.start - first, p.stop - first, p.pick, p.dest) for p in parts]
+                bands = target.bands.of_part(reader, first)
+                jobs += reader.jobs(local, Target(target.rows, bands, target.counters))
+        return jobs
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        for first, reader in zip(self._first, self._readers, strict=False):
+            if first <= start and stop <= first + reader.shape[0]:
+                return reader.map(start - first, stop - first)
+        return None
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()

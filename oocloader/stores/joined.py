@@ -1,0 +1,163 @@
+"""Several stores seen as one: joined along the rows, or side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from oocloader.errors import DataError
+from oocloader.read import JoinedReader, RowReader
+from oocloader.stores.base import ArrayInfo, Store, StoredArray
+
+
+def natural_key(path: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key that counts as people do.
+
+    >>> sorted(["part10.npy", "part2.npy"], key=natural_key)
+    ['part2.npy', 'part10.npy']
+    """
+    return tuple(
+        (0, int(text), text) if text.isdecimal() else (1, 0, text)
+        for text in re.split(r"(\d+)", path)
+        if text
+    )
+
+
+def common_name(paths: Sequence[str]) -> str:
+    """What the stems of paths have in common, without the number of the part.
+
+    >>> common_name(["a/x_01.npy", "a/x_02.npy"])
+    'x'
+    """
+    stems = [os.path.basename(path).partition(".")[0] for path in paths]
+    first, last = min(stems), max(stems)
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(letter for letter, _ in alike).rstrip("0123456789-_. ") or "array"
+
+
+def join(stores: Sequence[Store], *, path: str, single: str) -> Store:
+    """The arrays of `stores`, each joined along the rows in the order given. Takes over the stores.
+
+    Stores of one array each are joined whatever the arrays are called, under the name `single`; otherwise
+    arrays of one name belong together. `path` names the whole in messages. Raises `DataError`, naming
+    the store, where one lacks an array or has it with another sample shape or dtype.
+    """
+    if all(len(store.arrays) == 1 for store in stores):
+        groups = {single: [next(iter(store.stored.values())) for store in stores]}
+    else:
+        groups = {name: [_member(store, name, stores[0]) for store in stores] for name in stores[0].arrays}
+        _check_extra(stores)
+    paths = tuple(store.path for store in stores)
+    return Store(
+        path,
+        [_joined(name, arrays, path, paths) for name, arrays in groups.items()],
+        scales=frozenset().union(*(store.scales for store in stores)),
+        hidden=stores[0].hidden,
+        on_close=_closing(stores),
+    )
+
+
+def side_by_side(stores: Mapping[str, Store], *, path: str) -> Store:
+    """The only array of each store, under the name given. Takes over the stores."""
+    arrays = []
+    for name, store in stores.items():
+        found = store.find(store.only_array())
+        arrays.append(
+            StoredArray(
+                dataclasses.replace(found.info, name=name),
+                _reader_of(found),
+                store=found.store,
+                parts=found.parts,
+                notice=found.notice,
+            )
+        )
+    return Store(path, arrays, on_close=_closing(list(stores.values())))
+
+
+def only(store: Store, name: str) -> Store:
+    """A store of one array of `store`, under its name there. Takes over the store."""
+    return Store(store.path, [store.find(name)], on_close=store.close)
+
+
+def _reader_of(array: StoredArray) -> Callable[[], RowReader]:
+    return lambda: array.reader
+
+
+def _closing(stores: Sequence[Store]) -> Callable[[], None]:
+    def close() -> None:
+        for store in stores:
+            store.close()
+
+    return close
+
+
+def _member(store: Store, name: str, first: Store) -> StoredArray:
+    found = store.stored.get(name)
+    if found is None:
+        raise DataError(
+            f"{store.path} has no array {name!r}, which {first.path} has; parts must hold the same arrays",
+            file=store.path,
+            array=name,
+        )
+    return found
+
+
+def _check_extra(stores: Sequence[Store]) -> None:
+    for store in stores[1:]:
+        for name in store.arrays:
+            _member(stores[0], name, store)
+
+
+def _joined(name: str, arrays: Sequence[StoredArray], path: str, paths: tuple[str, ...]) -> StoredArray:
+    first = arrays[0]
+    for array in arrays:
+        if array.info.reader == "none" and not _without_rows(array.info):
+            reason = f"in part {array.store}: {array.info.reason}"
+            info = dataclasses.replace(array.info, name=name, reason=reason)
+            return StoredArray(info, None, store=path, parts=paths)
+    for array in arrays[1:]:
+        _check_alike(name, first, array)
+    filled = [array for array in arrays if not _without_rows(array.info)]
+    if not filled:
+        return StoredArray(dataclasses.replace(first.info, name=name), None, store=path, parts=paths)
+    infos = [array.info for array in filled]
+    slow = next((array for array in filled if array.info.reader == "library"), None)
+    kind: Literal["direct", "library"] = "library" if slow is not None else "direct"
+    info = ArrayInfo(
+        name,
+        (sum(info.shape[0] for info in infos), *infos[0].shape[1:]),
+        infos[0].dtype,
+        chunk_shape=infos[0].chunk_shape,
+        codecs=tuple(dict.fromkeys(codec for info in infos for codec in info.codecs)),
+        stored_nbytes=sum(info.stored_nbytes for info in infos),
+        attrs=first.info.attrs,
+        reader=kind,
+        reason="" if slow is None else f"in part {slow.store}: {slow.info.reason}",
+    )
+    notice = next((array.notice for array in filled if array.notice), "")
+    return StoredArray(
+        info, lambda: JoinedReader([array.reader for array in filled]), store=path, parts=paths, notice=notice
+    )
+
+
+def _without_rows(info: ArrayInfo) -> bool:
+    """Whether a part adds nothing, which is no reason to refuse the others."""
+    return bool(info.shape) and info.shape[0] == 0 and info.dtype.kind in "biufc"
+
+
+def _check_alike(name: str, first: StoredArray, other: StoredArray) -> None:
+    for what, expected, found in (
+        ("samples of shape", first.info.shape[1:], other.info.shape[1:]),
+        ("dtype", first.info.dtype, other.info.dtype),
+    ):
+        if expected != found:
+            raise DataError(
+                f"{other.store}: array {other.info.name!r} has {what} {found}, but {first.store} has "
+                f"{expected}; parts joined along the rows must agree (name arrays side by side in a dict)",
+                file=other.store,
+                array=name,
+            )

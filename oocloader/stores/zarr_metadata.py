@@ -1,0 +1,291 @@
+"""The metadata of one Zarr array, formats 2 and 3, checked. The formats: zarr-specs.readthedocs.io."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from oocloader.stores.dtypes import STRING_REMEDY, refusal
+
+_V3_NUMBERS = {
+    "bool": "?",
+    **{f"int{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"f{bits // 8}" for bits in (16, 32, 64)},
+    **{f"complex{bits}": f"c{bits // 8}" for bits in (64, 128)},
+}
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_NAMED_FLOATS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+class BadMetadata(ValueError):
+    """Metadata that does not say what it must; the message is the reason for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How chunks are named: behind `prefix` ("c" and the separator, or "") the grid indices, joined."""
+
+    prefix: str
+    separator: str
+
+    def indices(self, keys: Sequence[str], ndim: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which of `keys` name chunks (int64, n) and their grid indices (int64, (n, ndim)).
+
+        >>> Keys("c/", "/").indices(["c/0/10", "zarr.json"], 2)
+        (array([0]), array([[ 0, 10]]))
+        """
+        number = "(?:0|[1-9][0-9]{0,17})"
+        pattern = re.compile(re.escape(self.prefix) + f"({re.escape(self.separator).join([number] * ndim)})")
+        found = [(i, match[1]) for i, key in enumerate(keys) if (match := pattern.fullmatch(key))]
+        if not found:
+            return np.zeros(0, np.int64), np.zeros((0, ndim), np.int64)
+        text = " ".join(numbers for _, numbers in found).replace(self.separator, " ")
+        which = np.array([i for i, _ in found], np.int64)
+        return which, np.fromstring(text, np.int64, sep=" ").reshape(-1, ndim)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayMetadata:
+    """What the metadata of an array says.
+
+    - `dtype`: byte order included (native in format 3, where a codec has it), object where NumPy has none
+    - `fill`: 0-d array of `dtype`; zero where there is no such value
+    - `refused`: why the array cannot be loaded by anybody; `unusual`: why not here
+    - `document`: the JSON itself
+    """
+
+    version: Literal[2, 3]
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fill: np.ndarray
+    keys: Keys
+    attrs: Mapping[str, Any]
+    document: Mapping[str, Any]
+    refused: str = ""
+    unusual: str = ""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of chunks along each axis."""
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk_shape, strict=True))
+
+    @property
+    def codec_names(self) -> tuple[str, ...]:
+        """The codecs as listed, in the order of writing, without the one that only tells the byte order."""
+        if self.version == 2:
+            used = [*(self.document.get("filters") or ()), self.document.get("compressor")]
+            return tuple(str(entry["id"]) for entry in used if isinstance(entry, dict) and "id" in entry)
+        listed = self.document.get("codecs") or ()
+        names = [entry.get("name") if isinstance(entry, dict) else entry for entry in listed]
+        return tuple(str(name) for name in names if name not in ("bytes", "endian"))
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """A JSON object. Raises `BadMetadata`."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadMetadata(f"it is not valid JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise BadMetadata("it is not a JSON object")
+    return found
+
+
+def parse_v2(document: Mapping[str, Any], attrs: Mapping[str, Any]) -> ArrayMetadata:
+    """What a `.zarray` says, `attrs` being its `.zattrs`. Raises `BadMetadata`."""
+    shape, chunk_shape = _lengths(document, "shape"), _lengths(document, "chunks")
+    dtype, refused = _v2_dtype(document.get("dtype"), document.get("filters"))
+    separator = document.get("dimension_separator", ".")
+    if separator not in (".", "/"):
+        raise BadMetadata(f"its dimension separator is {separator!r}")
+    return _checked(
+        ArrayMetadata(
+            version=2,
+            shape=shape,
+            chunk_shape=chunk_shape,
+            dtype=dtype,
+            fill=np.zeros((), dtype) if refused else fill_value(document.get("fill_value"), dtype),
+            keys=Keys("", separator),
+            attrs=attrs,
+            document=document,
+            refused=refused or refusal(dtype, shape),
+        )
+    )
+
+
+def parse_v3(document: Mapping[str, Any]) -> ArrayMetadata:
+    """What a `zarr.json` of an array says. Raises `BadMetadata`."""
+    shape = _lengths(document, "shape")
+    dtype, refused = _v3_dtype(document.get("data_type"))
+    unusual = _v3_extensions(document)
+    grid_name, grid = _named(document.get("chunk_grid"), "chunk grid")
+    if grid_name == "regular":
+        chunk_shape = _lengths(grid, "chunk_shape")
+    else:
+        chunk_shape = tuple(max(1, n) for n in shape)
+        unusual = unusual or f"its chunk grid is {grid_name}"
+    keys_name, options = _named(document.get("chunk_key_encoding"), "chunk key encoding")
+    keys = Keys("", ".")
+    if keys_name in ("default", "v2"):
+        separator = options.get("separator", "/" if keys_name == "default" else ".")
+        if separator not in (".", "/"):
+            raise BadMetadata(f"its key separator is {separator!r}")
+        keys = Keys(f"c{separator}" if keys_name == "default" else "", separator)
+    else:
+        unusual = unusual or f"its chunk key encoding is {keys_name}"
+    attrs = document.get("attributes") or {}
+    return _checked(
+        ArrayMetadata(
+            version=3,
+            shape=shape,
+            chunk_shape=chunk_shape,
+            dtype=dtype,
+            fill=np.zeros((), dtype) if refused else fill_value(document.get("fill_value"), dtype),
+            keys=keys,
+            attrs=attrs if isinstance(attrs, dict) else {},
+            document=document,
+            refused=refused or refusal(dtype, shape),
+            unusual=unusual,
+        )
+    )
+
+
+def _checked(found: ArrayMetadata) -> ArrayMetadata:
+    if len(found.shape) != len(found.chunk_shape):
+        raise BadMetadata(f"its shape {found.shape} and chunk shape {found.chunk_shape} differ in length")
+    if not found.refused and 0 in found.chunk_shape:
+        raise BadMetadata(f"its chunk shape is {found.chunk_shape}")
+    return found
+
+
+def _lengths(document: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    found = document.get(name)
+    if not isinstance(found, list) or not all(type(n) is int and 0 <= n < 2**63 for n in found):
+        raise BadMetadata(f"its {name} is {found!r}")
+    return tuple(found)
+
+
+def _named(found: Any, what: str) -> tuple[str, Mapping[str, Any]]:
+    """Name and configuration of an extension point; a string is a name without configuration."""
+    if isinstance(found, str):
+        return found, {}
+    if isinstance(found, dict) and isinstance(found.get("name"), str):
+        configuration = found.get("configuration") or {}
+        if isinstance(configuration, dict):
+            return found["name"], configuration
+    raise BadMetadata(f"its {what} is {found!r}")
+
+
+_V3_KEYS = frozenset(
+    {
+        "attributes",
+        "chunk_grid",
+        "chunk_key_encoding",
+        "codecs",
+        "consolidated_metadata",
+        "data_type",
+        "dimension_names",
+        "fill_value",
+        "node_type",
+        "shape",
+        "storage_transformers",
+        "zarr_format",
+    }
+)
+
+
+def _v3_extensions(document: Mapping[str, Any]) -> str:
+    if document.get("storage_transformers"):
+        return "it has storage transformers"
+    for name, value in document.items():
+        if name not in _V3_KEYS and not (isinstance(value, dict) and value.get("must_understand") is False):
+            return f"it has the extension {name!r}"
+    return ""
+
+
+def _v2_dtype(found: Any, filters: Any) -> tuple[np.dtype[Any], str]:
+    """The dtype, and why its values cannot be loaded where NumPy's dtype does not tell."""
+    try:
+        if isinstance(found, list):
+            dtype = np.dtype([tuple(field) for field in found])
+        else:
+            dtype = np.dtype(found)
+    except (TypeError, ValueError) as error:
+        raise BadMetadata(f"its dtype is {found!r}") from error
+    named = [entry.get("id") for entry in filters or () if isinstance(entry, dict)]
+    if dtype.kind == "O" and "vlen-utf8" in named:
+        return dtype, f"its dtype is string (of varying length): {STRING_REMEDY}"
+    if dtype.kind == "O" and "vlen-array" in named:
+        return dtype, "its rows are arrays of varying length: pad them to one length"
+    return dtype, ""
+
+
+def _v3_dtype(found: Any) -> tuple[np.dtype[Any], str]:
+    name, _ = _named(found, "data type")
+    if name in _V3_NUMBERS:
+        return np.dtype(_V3_NUMBERS[name]), ""
+    other = np.dtype(object)
+    if name in ("string", "fixed_length_utf32", "null_terminated_bytes"):
+        return other, f"its dtype is string ({name}): {STRING_REMEDY}"
+    if name in ("numpy.datetime64", "numpy.timedelta64"):
+        return other, f"its dtype is {name}: write it as integers or as floats"
+    if name in ("structured", "struct"):
+        fields = ", ".join(_fields(found))
+        return other, f"its dtype is compound, with fields {fields}: write the field you want as an array"
+    return other, f"its data type is {name}, which TensorFlow does not have or has no agreed form in Zarr"
+
+
+def _fields(found: Any) -> list[str]:
+    _, configuration = _named(found, "data type")
+    fields = configuration.get("fields") or ()
+    names = (field.get("name") if isinstance(field, dict) else next(iter(field), None) for field in fields)
+    return [str(name) for name in names]
+
+
+def fill_value(found: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """The value for chunks that were not written, 0-d, its bits kept (NaN payloads). Raises `BadMetadata`.
+
+    >>> hex(int(fill_value("0x7fc00001", np.dtype("f4")).view("u4")))
+    '0x7fc00001'
+    """
+    if found is None or dtype.kind not in "biufc":
+        return np.zeros((), dtype)
+    try:
+        if dtype.kind == "c":
+            real, imaginary = found if isinstance(found, list) else (found, 0.0)
+            parts = np.dtype(f"{dtype.str[0]}f{dtype.itemsize // 2}")
+            both = np.array([_float(real, parts), _float(imaginary, parts)], parts)
+            return both.view(dtype).reshape(())
+        if dtype.kind == "f":
+            return _float(found, dtype)
+        value = bool(found) if dtype.kind == "b" and found in (0, 1) else _integer(found)
+        return np.array(value, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadMetadata(f"its fill value {found!r} is no {dtype}") from error
+
+
+def _float(found: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    if isinstance(found, str) and _HEX.fullmatch(found):
+        bits = int(found, 16)
+        return np.array(bits, f"{dtype.str[0]}u{dtype.itemsize}").view(dtype)
+    if isinstance(found, str):
+        if found not in _NAMED_FLOATS:
+            raise ValueError(found)
+        return np.array(_NAMED_FLOATS[found], dtype)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError(found)
+    with np.errstate(over="ignore"):
+        return np.array(found, dtype)
+
+
+def _integer(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int | float) or found != int(found):
+        raise TypeError(found)
+    return int(found)

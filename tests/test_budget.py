@@ -1,0 +1,342 @@
+"""Sizes of windows and blocks, and budgets kept: arithmetic alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from oocloader.budget import (
+    BLOCK,
+    LARGEST_WINDOW,
+    MIB,
+    ORDERED_WINDOW,
+    SHUFFLED_WINDOW,
+    Column,
+    Cuts,
+    Sizes,
+    choose,
+    cuts,
+    free_host_memory,
+    parse_nbytes,
+    parse_rows,
+)
+from oocloader.errors import SettingError
+
+IMAGES = Column("x", 12288, 12288, 256, 8 * MIB, row_access=False)
+LABELS = Column("y", 8, 8, 5000, 1 * MIB, row_access=False)
+RAW = Column("x", 12288, 12288, None, MIB // 2, row_access=True)
+
+
+def sizes(rows: int, *columns: Column, **options: Any) -> Sizes:
+    chosen: dict[str, Any] = {
+        "batch_size": 128,
+        "shuffle": True,
+        "block": None,
+        "window": None,
+        "host_memory": None,
+        "device_memory": None,
+        "threads": 2,
+        "free_host_memory": 1024 * MIB,
+    }
+    return choose(rows, columns, **{**chosen, **options})
+
+
+@pytest.mark.parametrize(
+    ("value", "nbytes"),
+    [
+        (1, 1),
+        (np.int64(10), 10),
+        ("10", 10),
+        ("10B", 10),
+        ("10 b", 10),
+        ("1kB", 1000),
+        ("1K", 1000),
+        ("1KiB", 1024),
+        ("1Ki", 1024),
+        ("64MiB", 64 << 20),
+        ("64 mib", 64 << 20),
+        (" 2GB ", 2 * 10**9),
+        ("1.5GiB", 3 << 29),
+        ("0.5k", 500),
+        ("3TiB", 3 << 40),
+    ],
+)
+def test_parse_nbytes(value: int | str, nbytes: int) -> None:
+    assert parse_nbytes(value, "host_memory") == nbytes
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "MiB", "64 MiB MiB", "-1", "1e9", "64XB", "5iB", "1,000", "٣MB", 1.5, True, None, [1], b"1MiB"],
+)
+def test_parse_nbytes_refuses(value: Any) -> None:
+    with pytest.raises(SettingError, match=r"^host_memory=.* is no size; write bytes or a text such as"):
+        parse_nbytes(value, "host_memory")
+
+
+@pytest.mark.parametrize("value", [0, -5, "0", "0.4B"])
+def test_parse_nbytes_refuses_nothing(value: int | str) -> None:
+    with pytest.raises(SettingError, match=r"host_memory=.* must be at least one byte"):
+        parse_nbytes(value, "host_memory")
+
+
+@pytest.mark.parametrize(
+    ("value", "row_nbytes", "rows"),
+    [(1, 10, 1), (np.int32(7), 10, 7), ("1kB", 10, 100), ("1kB", 3000, 1), ("1kB", 0, 1000), ("999", 10, 99)],
+)
+def test_parse_rows(value: int | str, row_nbytes: int, rows: int) -> None:
+    assert parse_rows(value, "window", row_nbytes) == rows
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, None, "many", "0MiB", [3]])
+def test_parse_rows_refuses(value: Any) -> None:
+    with pytest.raises(SettingError, match=r"^window="):
+        parse_rows(value, "window", 10)
+
+
+def column(
+    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, starts: tuple[int, ...] = (0,)
+) -> Column:
+    return Column("x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, starts=starts)
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ([column(10, None, access=True)], Cuts(1, 1, (0,))),
+        ([column(10, 64)], Cuts(64, 64, (0,))),
+        ([column(10, 64), column(500, 100)], Cuts(1600, 100, (0,))),
+        ([column(300, 64), column(300, 100)], Cuts(1600, 1600, (0,))),
+        ([column(300, 64), column(500, 100)], Cuts(100, 100, (0,))),  # 1,600 rows would be too much
+        ([column(8, 5000), column(12288, 256)], Cuts(256, 256, (0,))),
+        ([column(8, 128), column(12288, 256)], Cuts(256, 256, (0,))),
+        ([column(8, 512), column(200, 256)], Cuts(512, 256, (0,))),
+        # What is decoded goes before what is larger, if it is not small beside it.
+        ([column(100, 100, access=True), column(8, 64)], Cuts(1600, 64, (0,))),
+        ([column(1000, None, access=True), column(100, 64)], Cuts(64, 64, (0,))),
+        ([column(12288, None, access=True), column(8, 5000)], Cuts(1, 1, (0,))),
+        ([column(12288, None, access=True), column(8, 64)], Cuts(64, 1, (0,))),
+        ([column(10, 100, access=True)], Cuts(100, 1, (0,))),
+        ([column(BLOCK, 100, access=True)], Cuts(1, 1, (0,))),
+        ([column(10, 64, starts=(0, 100))], Cuts(64, 64, (0, 100))),
+        ([column(10, 64, starts=(0, 100)), column(1, 10)], Cuts(64, 64, (0, 100))),
+        ([column(10, 64, starts=(0, 100)), column(1, 10, starts=(0, 100))], Cuts(320, 320, (0, 100))),
+    ],
+)
+def test_cuts(columns: list[Column], found: Cuts) -> None:
+    assert cuts(columns, shuffle=True) == found
+
+
+def test_larger_chunks_that_need_no_decoding_are_kept_whole_in_stored_order() -> None:
+    raw = [column(12288, 1000, access=True)]
+    assert cuts(raw, shuffle=True) == Cuts(1, 1, (0,))
+    assert cuts(raw, shuffle=False) == Cuts(1000, 1, (0,))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "window", "block"),
+    [
+        ([IMAGES], {}, 21 * 256, 256),
+        ([IMAGES, LABELS], {}, 21 * 256, 256),
+        ([RAW], {}, SHUFFLED_WINDOW // 12288, 85),
+        ([RAW, LABELS], {}, SHUFFLED_WINDOW // 12296, 85),
+        ([dataclasses.replace(IMAGES, chunk_rows=682)], {}, 16 * 682, 682),  # sixteen blocks of 8 MiB
+        ([dataclasses.replace(IMAGES, chunk_rows=10_000)], {}, 20_000, 10_000),
+        ([dataclasses.replace(IMAGES, chunk_rows=30_000)], {}, 30_000, 30_000),  # over 256 MiB
+        ([IMAGES], {"device_memory": 20 * MIB}, 256, 256),
+        ([IMAGES], {"device_memory": 120 * MIB}, 6 * 256, 256),
+        ([IMAGES], {"host_memory": 120 * MIB}, 10 * 256, 256),
+        ([IMAGES], {"host_memory": 4096 * MIB}, LARGEST_WINDOW // 12288 // 256 * 256, 256),
+        ([IMAGES], {"shuffle": False}, ORDERED_WINDOW // 12288 // 256 * 256, 256),
+        ([RAW], {"shuffle": False}, ORDERED_WINDOW // 12288, 21),
+        ([IMAGES], {"window": 1000}, 1000, 256),
+        ([IMAGES], {"window": "16MiB"}, 1365, 256),
+        ([IMAGES], {"window": 100}, 100, 100),
+        ([IMAGES], {"window": 100_000}, 80_000, 256),
+        ([IMAGES], {"block": 512}, 21 * 256, 512),
+        ([IMAGES], {"block": "12MiB", "window": 500}, 500, 500),
+    ],
+)
+def test_window_and_block(columns: list[Column], options: dict[str, Any], window: int, block: int) -> None:
+    found = sizes(80_000, *columns, **options)
+    assert (found.window, found.block) == (window, block)
+
+
+def test_small_data_is_one_window() -> None:
+    assert sizes(50, IMAGES).window == 50
+    assert sizes(50, IMAGES).block == 50
+    assert sizes(1, IMAGES, batch_size=1).window == 1
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Column:
+    row_nbytes = draw(st.sampled_from([1, 8, 100, 3000, 12288, 1_000_000]))
+    access = draw(st.booleans())
+    return Column(
+        "x",
+        row_nbytes,
+        row_nbytes * draw(st.sampled_from([1, 2, 4])),
+        draw(st.integers(1, 3000)) if not access else draw(st.none() | st.integers(1, 3000)),
+        draw(st.integers(0, 4 * MIB)),
+        row_access=access,
+        starts=draw(st.sampled_from([(0,), (0, 700)])),
+    )
+
+
+BUDGETS = st.none() | st.integers(1, 64 * MIB) | st.integers(1, 4096 * MIB)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[int, list[Column], dict[str, Any]]:
+    return (
+        draw(st.integers(1, 2_000_000)),
+        draw(st.lists(columns(), min_size=1, max_size=3)),
+        {
+            "batch_size": draw(st.integers(1, 4096)),
+            "shuffle": draw(st.booleans()),
+            "block": draw(st.none() | st.integers(1, 5000)),
+            "window": draw(st.none() | st.integers(1, 5000)),
+            "host_memory": draw(BUDGETS),
+            "device_memory": draw(BUDGETS),
+            "threads": draw(st.integers(1, 16)),
+            "free_host_memory": draw(st.integers(1, 4096 * MIB)),
+        },
+    )
+
+
+Request = tuple[int, list[Column], dict[str, Any]]
+
+
+def accepted(rows: int, columns: list[Column], options: dict[str, Any]) -> Sizes | None:
+    try:
+        return sizes(rows, *columns, **options)
+    except SettingError:
+        return None
+
+
+@given(request=requests())
+def test_written_budgets_are_kept(request: Request) -> None:
+    rows, columns, options = request
+    found = accepted(*request)
+    assume(found is not None)
+    assert found is not None
+    assert 1 <= found.block <= found.window <= rows
+    assert 1 <= found.threads <= options["threads"]
+    assert 1 <= found.ahead <= 3
+    for name, nbytes in (("host_memory", found.host_nbytes), ("device_memory", found.device_nbytes)):
+        assert options[name] is None or nbytes <= options[name]
+    # The sums are what the parts come to.
+    row_nbytes = sum(column.row_nbytes for column in columns)
+    staged = found.window_nbytes + options["batch_size"] * row_nbytes
+    assert found.window_nbytes == found.window * row_nbytes
+    assert found.host_nbytes >= (found.ahead + 1) * staged
+    assert found.device_nbytes >= 3 * staged
+
+
+@given(request=requests())
+def test_a_refusal_names_the_smallest_budget_that_works(request: Request) -> None:
+    rows, columns, options = request
+    for option in ("host_memory", "device_memory"):
+        other = "device_memory" if option == "host_memory" else "host_memory"
+        options = {**options, other: None, option: 1}
+        with pytest.raises(SettingError, match=rf"^{option}=1 is too small for windows of") as caught:
+            sizes(rows, *columns, **options)
+        needed = int(str(caught.value).partition(f"give at least {option}=")[2].split(",")[0])
+        found = accepted(rows, columns, {**options, option: needed})
+        assert found is not None
+        assert getattr(found, option.replace("memory", "nbytes")) <= needed
+        if not options["shuffle"] or all(c.row_access for c in columns):
+            # Else a little less may make the rows one window, for which nothing has to be kept.
+            assert accepted(rows, columns, {**options, option: needed - 1}) is None
+        assert accepted(rows, columns, {**options, option: needed + 4096}) is not None
+
+
+@given(batch_size=st.integers(1, 4096), chunk_rows=st.integers(1, 500), part=st.floats(0.5, 1))
+def test_a_window_that_is_named_fits(batch_size: int, chunk_rows: int, part: float) -> None:
+    """Where batches take more than half, a window that somebody asks for may do."""
+    images = dataclasses.replace(IMAGES, chunk_rows=chunk_rows)
+    batches = 5 * batch_size * 12288
+    given = int(batches + 3 * chunk_rows * 12288 + part * batches)
+    try:
+        sizes(80_000, images, device_memory=given, batch_size=batch_size)
+    except SettingError as error:
+        window = int(str(error).partition(", or window=")[2])
+        assert sizes(80_000, images, device_memory=given, batch_size=batch_size, window=window)
+    else:
+        assert given >= 2 * batches
+
+
+@given(request=requests(), data=st.data())
+def test_what_makes_the_order_is_the_same_everywhere(request: Request, data: st.DataObject) -> None:
+    """Whatever the batch, the threads and the machine's memory, where no written budget refuses."""
+    rows, columns, options = request
+    other = {
+        **options,
+        "batch_size": data.draw(st.integers(1, 4096)),
+        "threads": data.draw(st.integers(1, 16)),
+        "free_host_memory": data.draw(st.integers(1, 4096 * MIB)),
+    }
+    here, there = accepted(rows, columns, options), accepted(rows, columns, other)
+    assume(here is not None and there is not None)
+    assert here is not None
+    assert there is not None
+    assert (here.block, here.window, here.starts) == (there.block, there.window, there.starts)
+
+
+@given(request=requests())
+def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
+    rows, columns, options = request
+    options = {**options, "shuffle": True, "host_memory": None, "device_memory": None, "window": None}
+    found = sizes(rows, *columns, **options)
+    row_nbytes = sum(column.row_nbytes for column in columns)
+    kept = sum(
+        rows * column.row_nbytes
+        for column in columns
+        if not column.row_access
+        and (found.block % (column.chunk_rows or 1) or column.starts != found.starts)
+        and found.window < rows
+    )
+    staged = (found.ahead + 1) * (found.window_nbytes + options["batch_size"] * row_nbytes)
+    assert found.host_nbytes == staged + kept + found.threads * max(c.scratch_nbytes for c in columns)
+    if options["block"] is None and found.window < rows:
+        heaviest = max((c for c in columns if not c.row_access), key=lambda c: c.row_nbytes, default=None)
+        if heaviest is not None and heaviest.row_nbytes * 16 > row_nbytes:
+            assert found.block % (heaviest.chunk_rows or 1) == 0
+
+
+def test_fewer_threads_where_memory_is_short() -> None:
+    def threads(host_memory: int | None) -> int:
+        return sizes(80_000, IMAGES, threads=8, host_memory=host_memory, window=256).threads
+
+    assert [threads(nbytes) for nbytes in (None, 20 * MIB, 40 * MIB, 70 * MIB, 200 * MIB)] == [8, 1, 3, 7, 8]
+
+
+def test_memory_decides_how_far_to_read_ahead() -> None:
+    def ahead(nbytes: int) -> int:
+        return sizes(80_000, RAW, window=1365, free_host_memory=nbytes).ahead
+
+    assert [ahead(nbytes) for nbytes in (1, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
+
+
+def test_refusals_say_what_to_do() -> None:
+    with pytest.raises(SettingError) as caught:
+        sizes(80_000, IMAGES, host_memory=MIB)
+    assert str(caught.value) == (
+        "host_memory=1048576 is too small for windows of 256 rows: give at least host_memory=23068672, "
+        "or convert to smaller chunks than 256 rows (oocloader convert --chunk-rows)"
+    )
+    with pytest.raises(SettingError, match=r"windows of 1000 rows: .*, or a smaller window$"):
+        sizes(80_000, IMAGES, host_memory=MIB, window=1000)
+    with pytest.raises(SettingError, match=r"windows of 1 rows: .*, or a smaller batch_size$"):
+        sizes(80_000, RAW, device_memory=MIB)
+    with pytest.raises(SettingError, match=r", or window=1$"):
+        sizes(80_000, RAW, device_memory=8 * MIB)
+
+
+def test_free_host_memory() -> None:
+    assert MIB <= free_host_memory() <= 2048 * MIB

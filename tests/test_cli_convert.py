@@ -1,0 +1,158 @@
+"""`oocloader convert` and `tools/npy_to_store.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from numbered import rows_array
+from oocloader.cli import main
+
+TOOL = Path(__file__).resolve().parent.parent / "tools" / "npy_to_store.py"
+
+
+def test_one_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = rows_array(1000, "float32")
+    np.save(tmp_path / "x.npy", x)
+    assert main(["convert", f"{tmp_path}/x.npy", f"{tmp_path}/x.zarr", "--codec", "zstd:3"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{tmp_path}/x.zarr: 1,000 rows, 64.0 kB in, ")
+    assert out.count("\n") == 1
+    assert err == ""  # no bar where stderr is no terminal
+    found: Any = zarr.open_array(tmp_path / "x.zarr", mode="r")
+    assert np.array_equal(found[:], x)
+
+
+def test_several_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = rows_array(100, "uint8"), np.arange(100)
+    np.save(tmp_path / "images=1.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    arrays = [f"--array=x={tmp_path}/images=1.npy", "--array", f"y={tmp_path}/y.npy"]
+    assert main(["convert", *arrays, f"{tmp_path}/train.h5", "--chunk-rows", "8", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["arrays"], report["rows"], report["bytes_in"]) == (["x", "y"], 100, 2400)
+    assert {"ratio", "seconds", "gb_per_s", "bytes_out", "codec"} <= set(report)
+    with h5py.File(tmp_path / "train.h5") as file:
+        assert np.array_equal(file["x"][:], x)
+        assert np.array_equal(file["y"][:], y)
+        assert file["x"].chunks == (8, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["x.npy"], 2, ("a source and a destination, got 1",)),
+        (["x.npy", "a.zarr", "b.zarr"], 2, ("a source and a destination, got 3",)),
+        (["--array", "x=x.npy", "x.npy", "a.zarr"], 2, ("the destination alone, got 2",)),
+        (["--array", "x.npy", "a.zarr"], 2, ("--array", "NAME=SOURCE", "'x.npy'")),
+        (["--array", "x=x.npy", "--array", "x=y.npy", "a.zarr"], 2, ("'x' is given twice",)),
+        (["x.npy", "a.txt"], 2, ("a.txt", ".zarr, .h5 or .hdf5")),
+        (["x.npy", "a.zarr", "--codec", "zip"], 2, ("'zip' is unknown", "zstd")),
+        (["x.npy", "a.zarr", "--chunk-rows", "0"], 2, ("chunk_rows", "got 0")),
+        (["none.npy", "a.zarr"], 1, ("none.npy",)),
+        (["x.npy", "old.h5"], 1, ("old.h5", "exists already", "--overwrite")),
+        (["x.npy", "nowhere/a.h5"], 1, ("nowhere", "does not exist")),
+        (["--array", "x=x.npy", "--array", "y=y.npy", "a.h5"], 1, ("'x' has 10", "'y' has 9")),
+        (["strings.npy", "a.h5"], 1, ("strings.npy", "<U3")),
+        (["large.npy", "a.h5", "--chunk-rows", "5"], 2, ("4 GiB", "at most 3 rows")),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.arange(10))
+    np.save("y.npy", np.arange(9))
+    np.save("strings.npy", np.array(["one", "two"]))
+    np.lib.format.open_memmap("large.npy", mode="w+", dtype="u1", shape=(5, 1 << 30))  # sparse
+    (tmp_path / "old.h5").write_bytes(b"old")
+    before = sorted(os.listdir())
+    assert main(["convert", *arguments]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("oocloader: error: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words)
+    assert sorted(os.listdir()) == before
+    assert (tmp_path / "old.h5").read_bytes() == b"old"
+
+
+def test_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    (tmp_path / "old.h5").write_bytes(b"old")
+    assert main(["convert", f"{tmp_path}/x.npy", f"{tmp_path}/old.h5", "--overwrite"]) == 0
+    with h5py.File(tmp_path / "old.h5") as file:
+        assert np.array_equal(file["x"][:], np.arange(10))
+    assert "10 rows" in capsys.readouterr().out
+
+
+def test_tool_is_the_same_command(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    command = [sys.executable, str(TOOL), "x.npy", "x.zarr"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("x.zarr: 10 rows")
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert again.stderr.startswith("oocloader: error: x.zarr: exists already")
+
+
+def read_terminal(fd: int) -> bytes:
+    try:
+        return os.read(fd, 10_000)
+    except OSError:  # how Linux says that the other end was closed
+        return b""
+
+
+def test_progress_on_a_terminal(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(100_000))
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (24, 80))
+    subprocess.run([sys.executable, str(TOOL), "x.npy", "x.zarr"], cwd=tmp_path, stderr=theirs, check=True)
+    os.close(theirs)
+    shown = b"".join(iter(lambda: read_terminal(ours), b"")).decode()
+    os.close(ours)
+    assert "100%" in shown
+    assert "800k/800k" in shown
+
+
+@pytest.mark.parametrize(
+    ("number", "line"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")], ids=["INT", "TERM"]
+)
+@pytest.mark.parametrize("name", ["out.h5", "out.zarr"])
+def test_signal_while_writing(tmp_path: Path, name: str, number: signal.Signals, line: str) -> None:
+    # 4 GiB that take no room, slow enough to pack that no machine has finished when the signal comes.
+    np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype="u1", shape=(1 << 20, 1 << 12))
+    command = [sys.executable, str(TOOL), "x.npy", name, "--codec", "zstd:19"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while len(os.listdir(tmp_path)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert process.poll() is None
+    started = time.monotonic()
+    process.send_signal(number)
+    assert process.communicate(timeout=30) == ("", f"oocloader: {line}\n")
+    assert time.monotonic() - started < 2
+    assert process.returncode == 128 + number
+    assert os.listdir(tmp_path) == ["x.npy"]

@@ -1,0 +1,273 @@
+"""Which rows come when: every row once, in windows of their size, the same everywhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocloader.budget import Column, choose
+from oocloader.order import Order, RowSet, Window, permutation
+
+
+def delivered(order: Order, window: Window) -> np.ndarray:
+    """The stored rows that a window's pieces bring, in the order of the buffer."""
+    rows = np.full(window.rows, -1, np.int64)
+    for piece in window.pieces:
+        brought = np.arange(piece.start, piece.stop)
+        rows[piece.dest] = brought if piece.pick is None else brought[piece.pick]
+    return rows
+
+
+def pass_of(order: Order, epoch: int = 0, *, position: int = 0) -> np.ndarray:
+    """The stored rows of a pass in order, from the window that holds `position`."""
+    parts = [delivered(order, window) for window in order.windows(epoch, position=position)]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def members(rows: RowSet) -> np.ndarray:
+    return np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
+
+
+@st.composite
+def row_sets(draw: st.DrawFn, *, most: int = 400) -> RowSet:
+    total = draw(st.integers(1, most))
+    kind = draw(st.sampled_from(["all", "slice", "picked"]))
+    if kind == "all":
+        return RowSet(0, total)
+    if kind == "slice":
+        start = draw(st.integers(0, total - 1))
+        return RowSet(start, draw(st.integers(start + 1, total)))
+    mask = draw(st.lists(st.booleans(), min_size=total, max_size=total).filter(any))
+    picked = np.flatnonzero(mask).astype(np.int64)
+    return RowSet(int(picked[0]), int(picked[-1]) + 1, picked)
+
+
+@st.composite
+def orders(draw: st.DrawFn, *, shuffle: bool | None = None) -> Order:
+    rows = draw(row_sets())
+    window = draw(st.integers(1, 500))
+    return Order(
+        rows,
+        shuffle=draw(st.booleans()) if shuffle is None else shuffle,
+        seed=draw(st.integers(0, 2**64 - 1)),
+        block=draw(st.integers(1, window)),
+        window=window,
+        starts=(0, *sorted(draw(st.sets(st.integers(1, 400), max_size=4)))),
+    )
+
+
+EPOCHS = st.integers(0, 2**32 - 1)
+
+
+@given(order=orders(), epoch=EPOCHS)
+def test_every_row_once(order: Order, epoch: int) -> None:
+    rows = pass_of(order, epoch)
+    assert np.array_equal(np.sort(rows), members(order.rows))
+    if not order.shuffle:
+        assert np.array_equal(rows, members(order.rows))
+
+
+@given(order=orders(), epoch=EPOCHS)
+def test_windows_follow_each_other_and_are_never_larger_than_asked(order: Order, epoch: int) -> None:
+    windows = list(order.windows(epoch))
+    assert [window.index for window in windows] == list(range(len(order)))
+    assert all(1 <= window.rows <= order.window for window in windows)
+    firsts = np.cumsum([0, *(window.rows for window in windows)])
+    assert [window.first for window in windows] == firsts[:-1].tolist()
+    assert order.first(epoch).tolist() == firsts.tolist()
+    for window in windows:
+        assert sum(piece.rows for piece in window.pieces) == window.rows
+        # Pieces ascend and do not overlap, as readers expect.
+        edges = [edge for piece in window.pieces for edge in (piece.start, piece.stop)]
+        assert edges == sorted(edges)
+
+
+@given(order=orders(), epoch=EPOCHS, data=st.data())
+def test_windows_from_a_position_are_the_tail_of_the_pass(
+    order: Order, epoch: int, data: st.DataObject
+) -> None:
+    total = len(order.rows)
+    position = data.draw(st.integers(0, total))
+    begun = list(order.windows(epoch, position=position))
+    whole = list(order.windows(epoch))
+    assert [window.index for window in begun] == [w.index for w in whole if w.first + w.rows > position]
+    assert np.array_equal(
+        pass_of(order, epoch, position=position),
+        pass_of(order, epoch)[total - sum(window.rows for window in begun) :],
+    )
+
+
+@given(order=orders(shuffle=True), epoch=EPOCHS)
+def test_an_order_is_a_function_of_its_numbers(order: Order, epoch: int) -> None:
+    def made() -> Order:
+        return Order(order.rows, shuffle=True, seed=order.seed, block=order.block, window=order.window)
+
+    other, expected = made(), pass_of(made(), epoch)
+    # What was asked before leaves no trace.
+    pass_of(other, (epoch + 1) % 2**32)
+    assert np.array_equal(pass_of(other, epoch), expected)
+    assert np.array_equal(delivered(other, other.at(epoch, 0)), expected[: other.at(epoch, 0).rows])
+
+
+@given(rows=st.integers(30, 400), seed=st.integers(0, 2**64 - 2), epoch=st.integers(0, 2**32 - 2))
+def test_another_seed_or_epoch_is_another_order(rows: int, seed: int, epoch: int) -> None:
+    def made(seed: int) -> Order:
+        return Order(RowSet(0, rows), shuffle=True, seed=seed, block=8, window=64)
+
+    first = pass_of(made(seed), epoch)
+    assert not np.array_equal(first, pass_of(made(seed + 1), epoch))
+    assert not np.array_equal(first, pass_of(made(seed), epoch + 1))
+
+
+def test_unshuffled_passes_are_alike() -> None:
+    order = Order(RowSet(3, 100), shuffle=False, seed=1, block=4, window=16)
+    assert np.array_equal(pass_of(order, 0), pass_of(order, 5))
+    assert [window.rows for window in order.windows(0)] == [13, 16, 16, 16, 16, 16, 4]
+
+
+GOLDEN = """
+from oocloader.order import Order, RowSet
+import numpy as np
+order = Order(RowSet(0, 23), shuffle=True, seed=7, block=3, window=9)
+for epoch in (0, 1, 2**32 - 1):
+    rows = []
+    for window in order.windows(epoch):
+        buffer = np.empty(window.rows, np.int64)
+        for piece in window.pieces:
+            buffer[piece.dest] = np.arange(piece.start, piece.stop)
+        rows += buffer.tolist()
+    print(rows)
+"""
+
+
+def test_an_order_is_the_same_in_every_process_and_release() -> None:
+    """Runs that are to be repeated rely on these very numbers: change them and say so in the changelog."""
+    done = subprocess.run([sys.executable, "-c", GOLDEN], capture_output=True, text=True, check=True)
+    order = Order(RowSet(0, 23), shuffle=True, seed=7, block=3, window=9)
+    here = [pass_of(order, epoch).tolist() for epoch in (0, 1, 2**32 - 1)]
+    assert done.stdout.splitlines() == [str(rows) for rows in here]
+    assert here == [
+        [17, 1, 2, 0, 16, 15, 18, 19, 22, 21, 8, 20, 6, 7, 10, 14, 3, 9, 13, 4, 11, 5, 12],
+        [7, 19, 0, 6, 2, 20, 8, 18, 1, 9, 21, 22, 11, 10, 17, 12, 4, 3, 16, 13, 15, 14, 5],
+        [12, 14, 20, 18, 13, 19, 8, 1, 0, 21, 2, 6, 7, 22, 9, 15, 11, 17, 10, 5, 3, 16, 4],
+    ]
+    assert permutation(7, 0, 0, 10).tolist() == [8, 4, 1, 6, 3, 2, 7, 5, 9, 0]
+
+
+@given(n=st.integers(0, 300), seed=st.integers(0, 2**64 - 1), epoch=EPOCHS)
+def test_permutation_has_every_number_once(n: int, seed: int, epoch: int) -> None:
+    assert np.array_equal(np.sort(permutation(seed, epoch, 3, n)), np.arange(n))
+
+
+def test_permutation_is_uniform() -> None:
+    counts = np.zeros((6, 6), np.int64)
+    for epoch in range(6000):
+        counts[np.arange(6), permutation(11, epoch, 0, 6)] += 1
+    # 1,000 expected in each place, with a deviation of 29.
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+@pytest.mark.parametrize("rows", [RowSet(0, 1000), RowSet(37, 911), RowSet(1, 1000, np.arange(1, 1000, 3))])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("starts", [(0,), (0, 130, 131, 700)])
+def test_cuts_lie_between_chunks(rows: RowSet, shuffle: bool, starts: Sequence[int]) -> None:
+    order = Order(rows, shuffle=shuffle, seed=0, block=16, window=64, starts=starts)
+    chunk = 8
+    owner: dict[tuple[int, int], int] = {}
+    for window in order.windows(0):
+        for row in delivered(order, window).tolist():
+            part = max(start for start in starts if start <= row)
+            assert owner.setdefault((part, (row - part) // chunk), window.index) == window.index
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_windows_of_sparse_rows_are_full(shuffle: bool) -> None:
+    """One row in fifty of a store still makes windows of about the rows asked for, not a fiftieth of it."""
+    picked = np.arange(0, 100_000, 50)
+    order = Order(RowSet(0, 99_951, picked), shuffle=shuffle, seed=0, block=16, window=200)
+    rows = [window.rows for window in order.windows(0)]
+    assert max(rows) <= 200
+    assert len(rows) <= 2 * 2000 // 200
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_windows_of_small_parts_are_full(shuffle: bool) -> None:
+    order = Order(
+        RowSet(0, 2000), shuffle=shuffle, seed=0, block=16, window=200, starts=tuple(range(0, 2000, 5))
+    )
+    rows = [window.rows for window in order.windows(0)]
+    assert max(rows) <= 200
+    assert len(rows) <= 2 * 2000 // 200
+
+
+@pytest.mark.parametrize(
+    ("rows", "lo", "hi", "count"),
+    [
+        (RowSet(10, 20), 0, 100, 10),
+        (RowSet(10, 20), 12, 15, 3),
+        (RowSet(10, 20), 0, 10, 0),
+        (RowSet(10, 20), 20, 30, 0),
+        (RowSet(10, 20), 15, 12, 0),
+        (RowSet(2, 30, np.array([2, 3, 9, 29])), 0, 100, 4),
+        (RowSet(2, 30, np.array([2, 3, 9, 29])), 3, 9, 1),
+        (RowSet(2, 30, np.array([2, 3, 9, 29])), 3, 10, 2),
+        (RowSet(2, 30, np.array([2, 3, 9, 29])), 10, 29, 0),
+    ],
+)
+def test_rows_of_a_set_within_a_stretch(rows: RowSet, lo: int, hi: int, count: int) -> None:
+    assert rows.count(lo, hi) == count
+
+
+def test_stored_rows_of_members() -> None:
+    picked = RowSet(2, 30, np.array([2, 3, 4, 9, 29]))
+    assert len(picked) == 5
+    assert picked.stored(0, 3) == (2, 5)
+    assert picked.stored(3, 4) == (9, 10)
+    assert isinstance(picked.stored(1, 4), np.ndarray)
+    assert np.asarray(picked.stored(1, 4)).tolist() == [3, 4, 9]
+    assert RowSet(5, 50).stored(2, 4) == (7, 9)
+
+
+@given(order=orders(shuffle=False), data=st.data())
+def test_stretch_brings_members_in_order(order: Order, data: st.DataObject) -> None:
+    total = len(order.rows)
+    lo = data.draw(st.integers(0, total))
+    hi = data.draw(st.integers(lo, total))
+    window = Window(0, lo, hi - lo, tuple(order.stretch(lo, hi)))
+    assert np.array_equal(delivered(order, window), members(order.rows)[lo:hi])
+
+
+def _entropy(order: np.ndarray, labels: np.ndarray) -> float:
+    """Mean entropy of the labels of batches of 128, in nats."""
+    batches = labels[order[: len(order) // 128 * 128]].reshape(-1, 128)
+    counts = np.stack([np.bincount(batch, minlength=10) for batch in batches]) / 128
+    return float(np.mean(-np.sum(counts * np.log(np.where(counts > 0, counts, 1)), axis=1)))
+
+
+@pytest.mark.parametrize("rows", [RowSet(0, 100_000), RowSet(1_000, 97_000)], ids=["all", "slice"])
+def test_windows_of_a_tenth_mix_classes_nearly_as_a_full_shuffle(rows: RowSet) -> None:
+    labels = np.arange(100_000) // 10_000
+    sizes = choose(
+        len(rows),
+        [Column("x", 3072, 3072, 256, 1 << 20, row_access=False)],
+        batch_size=128,
+        shuffle=True,
+        block=None,
+        window=len(rows) // 10,
+        host_memory=None,
+        device_memory=None,
+        threads=2,
+        free_host_memory=1 << 30,
+    )
+    order = Order(rows, shuffle=True, seed=0, block=sizes.block, window=sizes.window)
+    shuffled = members(rows)[permutation(0, 0, 0, len(rows))]
+    for epoch in range(3):
+        assert _entropy(pass_of(order, epoch), labels) >= 0.98 * _entropy(shuffled, labels)
+    assert _entropy(members(rows), labels) < 0.1

@@ -1,0 +1,112 @@
+"""The subsets that go to the limits: very many chunks, and a cold page cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+import oocloader as ooc
+from benchmark import machine
+from benchmark.data import Source, images
+from benchmark.loading import Settings, open_loader
+from benchmark.measure import Case, Contestant, Mode, Row, Timing, WrongRowsError, run_case
+from benchmark.stores import KINDS, files, make, nbytes
+
+MANY_CHUNKS = 1_000_000
+CHUNK_NBYTES = 128
+COLD_STORES = ("hdf5-aligned", "zarr-raw", "hdf5-zstd", "zarr-zstd")
+# Share of pages in the cache that counts as none.
+_LEFT = 0.01
+
+
+def many_chunks(settings: Settings) -> Iterator[Row]:
+    """Open an HDF5 array of a million chunks of 128 bytes and read all of it, against h5py."""
+    chunks = MANY_CHUNKS // 50 if settings.quick else MANY_CHUNKS
+    path = settings.folder / f"chunks-{chunks}.h5"
+    settings.say(f"many-chunks: writing {chunks:,} chunks")
+    rows = np.arange(chunks * CHUNK_NBYTES // 8, dtype=np.int64).view(np.uint8).reshape(chunks, CHUNK_NBYTES)
+    if not path.exists():
+        aside = path.with_suffix(".partial")
+        with h5py.File(aside, "w") as file:
+            dataset = file.create_dataset("x", rows.shape, rows.dtype, chunks=(1, CHUNK_NBYTES))
+            for number in range(chunks):
+                dataset.id.write_direct_chunk((number, 0), rows[number])
+        aside.rename(path)
+    machine.warm_cache([path])
+
+    def ours() -> np.ndarray:
+        with ooc.open_store(str(path)) as store:
+            return store["x"].read(0, chunks)
+
+    def h5py_reads() -> np.ndarray:
+        with h5py.File(path, "r") as file:
+            found: np.ndarray = file["x"][...]
+            return found
+
+    def timed(read: Callable[[], np.ndarray]) -> Callable[[Mode], Timing]:
+        def run(mode: Mode) -> Timing:
+            del mode
+            began = time.perf_counter()
+            found = read()
+            seconds = time.perf_counter() - began
+            if not np.array_equal(found, rows):
+                raise WrongRowsError("other values than were written")
+            return Timing(rows.nbytes / seconds / 1e9)
+
+        return run
+
+    settings.say("many-chunks: reading")
+    contestants = [
+        Contestant("oocloader, open and read", "oocloader", timed(ours), modes=("delivered",)),
+        Contestant("h5py, open and read", "recipe", timed(h5py_reads), modes=("delivered",), most_passes=1),
+    ]
+    yield from run_case(
+        Case("many-chunks", f"hdf5, {chunks:,} chunks", "in order", "", contestants), settings.repeats
+    )
+
+
+def cold(settings: Settings) -> Iterator[Row]:
+    """Load from a cold page cache, against reading the same files one after the other. GB/s as stored."""
+    source = images(settings.folder / f"images-{settings.rows}", settings.rows)
+    for name in COLD_STORES:
+        if not settings.wants_store(name):
+            continue
+        path = make(KINDS[name], source)
+        machine.drop_cache(files(path))
+        if machine.cached_share(files(path)) > _LEFT:
+            settings.say(f"cold: not measured, the file system of {settings.folder} is memory itself")
+            return
+        settings.say(f"cold: {name}")
+        yield from run_case(_cold_case(settings, source, name, path), settings.repeats)
+
+
+def _cold_case(settings: Settings, source: Source, name: str, path: Path) -> Case:
+    parts, stored = files(path), nbytes(path)
+    loader, _ = open_loader(source, KINDS[name], path, "in order", settings.batch_size)
+    reader = machine.SequentialReader(parts, threads=1, buffer_mib=16)
+
+    def drop() -> None:
+        machine.drop_cache(parts)
+        left = machine.cached_share(parts)
+        if left > _LEFT:
+            raise RuntimeError(f"{left:.0%} of {path} stays in the page cache: something keeps it mapped")
+
+    def load_pass(mode: Mode) -> Timing:
+        timing = loader.run(mode)
+        return Timing(timing.gb_s * stored / source.nbytes)
+
+    def plain(mode: Mode) -> Timing:
+        del mode
+        amount = reader.run()
+        return Timing(amount.nbytes / amount.seconds / 1e9)
+
+    only: tuple[Mode, ...] = ("delivered",)
+    contestants = [
+        Contestant("oocloader", "oocloader", load_pass, prepare=drop, close=loader.close, modes=only),
+        Contestant("plain read", "machine", plain, prepare=drop, close=reader.close, modes=only),
+    ]
+    return Case("cold", name, "in order", "plain read", contestants)
