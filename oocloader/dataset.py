@@ -1,4 +1,4 @@
-"""The `tf.data.Dataset` that a Loader gives: device batches to whoever iterates it, a host pipeline to tf.data."""
+"""The `tf.data.Dataset` of a Loader: device batches to whoever iterates it, a host pipeline to tf.data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import device as devices
-from oocloader.errors import ClosedError
+from oocloader.errors import ClosedError, OocloaderError
 from oocloader.passes import Feed, Pass
 from oocloader.selection import Cast
 
 logger = logging.getLogger("oocloader")
-_IMPORTED_BY = os.getpid()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Source:
         self.device = device
         self.last_pass: Pass | None = None
         self._next_epoch = next_epoch
+        self._process = os.getpid()
         self._starting = threading.Lock()
         self._begun: Pass | None = None
         self._live: weakref.WeakSet[devices.Batches] = weakref.WeakSet()
@@ -58,17 +58,18 @@ class Source:
         self._closed = False
         self._said = False
         specs = tuple(
-            tf.TensorSpec((None, *reader.shape[1:]), tf.dtypes.as_dtype(reader.dtype)) for reader in feed.readers
+            tf.TensorSpec((None, *reader.shape[1:]), tf.dtypes.as_dtype(reader.dtype))
+            for reader in feed.readers
         )
         # The closure lives as long as the process, so it holds the source weakly.
         source = weakref.ref(self)
+
+        def windows(*, begun: bool) -> tf.data.Dataset:
+            return tf.data.Dataset.from_generator(lambda: _windows(source, begun), output_signature=specs)
+
         with tf.device("/CPU:0"):
-            self._device_windows = devices.cross(
-                tf.data.Dataset.from_generator(lambda: _windows(source, begun=True), output_signature=specs), device
-            )
-            self._host_windows = tf.data.Dataset.from_generator(
-                lambda: _windows(source, begun=False), output_signature=specs
-            )
+            self._device_windows = devices.cross(windows(begun=True), device)
+            self._host_windows = windows(begun=False)
         self._finish = self._finisher(specs)
 
     @property
@@ -98,16 +99,16 @@ class Source:
         """The next pass and its windows on the device, the first of them fetched."""
         with self._starting:
             started = self._begun = self.begin()
-            windows = iter(self._device_windows)
             # The generator takes its pass when the first window is asked for, so the lock is held until then.
-            first = _attempt(windows)
-        return started, _resumed(first, windows)
+            return started, _Fetched(iter(self._device_windows))
 
-    def batches(self, passes: int | None) -> devices.Batches:
+    def batches(self, passes: int | None, owner: object) -> devices.Batches:
+        """The batches of `passes` on the device; `owner` is kept alive until then."""
         self.refuse()
         iterator = devices.Batches(
             self.begin_windows,
             self._finish,
+            owner=owner,
             passes=passes,
             batch_size=self.feed.batch_size,
             batches=self.feed.batches,
@@ -139,7 +140,7 @@ class Source:
         """Raise where this process must not use TensorFlow, or the loader is closed."""
         if self._closed:
             raise ClosedError("the Loader is closed; make another one")
-        if os.getpid() != _IMPORTED_BY:
+        if os.getpid() != self._process:
             raise ClosedError(
                 "a Loader cannot be used in a forked child: TensorFlow does not survive a fork; "
                 'start the process with multiprocessing.get_context("spawn")'
@@ -192,30 +193,46 @@ def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]
     return results
 
 
-def _windows(source: weakref.ref[Source], *, begun: bool) -> Iterator[tuple[np.ndarray, ...]]:
+def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndarray, ...]]:
     found = source()
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
     started = found.begun() if begun else found.begin()
     del found
-    yield from started.windows()
-
-
-def _attempt(windows: Iterator[Any]) -> Any:
     try:
-        return next(windows)
-    except BaseException as error:
-        return error
+        yield from started.windows()
+    except OocloaderError as error:
+        if begun:
+            raise
+        # TensorFlow puts all that a traceback says behind the message.
+        raise error.with_traceback(None) from None
+    found = source()
+    if found is not None:
+        # Closed in the middle, the windows end early: that must not look like the end of the pass.
+        found.refuse()
 
 
-def _resumed(first: Any, windows: Iterator[Any]) -> Iterator[Any]:
-    if isinstance(first, BaseException):
-        if isinstance(first, StopIteration):
-            return
-        raise first
-    yield first
-    del first
-    yield from windows
+class _Fetched(Iterator[Any]):
+    """`windows`, the first of them fetched already, or what fetching it raised.
+
+    No generator, whose end would let go of `windows` in whichever thread the garbage collector runs.
+    """
+
+    def __init__(self, windows: Iterator[Any]) -> None:
+        self._windows = windows
+        self._first: Any = None
+        self._error: BaseException | None = None
+        try:
+            self._first = next(windows)
+        except BaseException as error:
+            self._error = error
+
+    def __next__(self) -> Any:
+        first, error = self._first, self._error
+        self._first = self._error = None
+        if error is not None:
+            raise error
+        return next(self._windows) if first is None else first
 
 
 class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no type information
@@ -236,6 +253,7 @@ class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no
 
     @property
     def _variant_tensor(self) -> tf.Tensor:
+        self._source.refuse()
         if self._pipeline is None:
             with tf.init_scope():
                 self._pipeline = self._source.host_pipeline(self._epochs)
@@ -250,7 +268,7 @@ class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no
 
     def __iter__(self) -> Any:
         if tf.executing_eagerly():
-            return self._source.batches(self._epochs)
+            return self._source.batches(self._epochs, self._loader)
         return super().__iter__()
 
     def __len__(self) -> int:

@@ -6,15 +6,24 @@ TensorFlow's eager operations are called from the consumer's thread alone.
 
 from __future__ import annotations
 
+import _thread
 import collections
+import ctypes
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import tensorflow as tf
 
-from oocloader.errors import SettingError, TracingError
+from oocloader.errors import ClosedError, SettingError, TracingError
 from oocloader.passes import Pass
+
+# Files whose functions are on the stack of a thread that makes windows: TensorFlow's, and the readers'.
+_GENERATOR = ("from_generator_op.py", "script_ops.py")
+_READERS = ("readahead.py",)
 
 
 def resolve(device: str | None) -> str:
@@ -23,13 +32,15 @@ def resolve(device: str | None) -> str:
     Raises `SettingError`, listing the devices there are.
     """
     if device is None:
-        return "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
+        return "/GPU:0" if tf.config.list_logical_devices("GPU") else "/CPU:0"
     known = [found.name.removeprefix("/device:") for found in tf.config.list_logical_devices()]
-    try:
-        spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
-        wanted = f"{spec.device_type}:{spec.device_index or 0}" if spec.device_type else None
-    except ValueError:
-        wanted = None
+    wanted = None
+    if isinstance(device, str):
+        try:
+            spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
+            wanted = f"{spec.device_type}:{spec.device_index or 0}" if spec.device_type else None
+        except ValueError:
+            pass
     if wanted not in known:
         listed = ", ".join(f"/{name}" for name in known)
         raise SettingError(f"device={device!r} is not there; TensorFlow sees {listed}")
@@ -43,7 +54,7 @@ def cross(windows: tf.data.Dataset, device: str) -> tf.data.Dataset:
     way; `tools/gpu_check.py` compares the kinds of host memory.
     """
     options = tf.data.Options()
-    # There is nothing to tune or to rewrite, and an iterator that tunes waits up to its period when it is dropped.
+    # There is nothing to tune or to rewrite, and an iterator that tunes waits up to its period when dropped.
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     windows = windows.with_options(options)
@@ -61,30 +72,31 @@ class Batches(Iterator[Any]):
     """The batches of `passes` one after another, on `device`. Starts nothing before the first `next`.
 
     `begin()` gives the next pass with the iterator of its device windows; `finish(batch)` makes an
-    element of one batch of every array.
+    element of one batch of every array. `owner` is kept alive.
     """
 
     def __init__(
         self,
-        begin: Callable[[], tuple[Pass, Any]],
+        begin: Callable[[], tuple[Pass, Iterator[Any]]],
         finish: Callable[[Sequence[tf.Tensor]], Any],
         *,
+        owner: object,
         passes: int | None,
         batch_size: int,
         batches: int,
         device: str,
         element_spec: Any,
     ) -> None:
+        self._running: tuple[Pass, Iterator[Any]] | None = None
+        self._process = os.getpid()
         self._begin = begin
         self._finish = finish
-        self._passes = passes
+        self._owner = owner
+        self._left = passes
         self._batch_size = batch_size
         self._batches = batches
         self._device = device
-        self._pass: Pass | None = None
-        self._windows: Any = None
         self._ready: collections.deque[Sequence[tf.Tensor]] = collections.deque()
-        self._done = 0
         self._closed = False
         self.element_spec = element_spec
 
@@ -92,22 +104,19 @@ class Batches(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
-        self._refuse_tracing()
-        if self._closed:
-            raise StopIteration
-        if self._pass is None:
-            if self._passes is not None and self._done >= self._passes:
+        self._refuse()
+        if self._running is None:
+            if self._left == 0:
                 raise StopIteration
-            self._pass, self._windows = self._begin()
-        running = self._pass
-        if not self._ready and not self._fill(running):
-            raise StopIteration
+            self._running = self._begin()
+        running, windows = self._running
+        if not self._ready:
+            self._fill(running, windows)
         batch = self._ready.popleft()
         running.counters.batches += 1
         # A pass is over with its last batch: nobody may ask for one more.
         if running.start + running.counters.batches >= self._batches:
-            self._end()
-            self._done += 1
+            self._end(None if self._left is None else self._left - 1)
         return self._finish(batch)
 
     def get_next(self) -> Any:
@@ -125,46 +134,97 @@ class Batches(Iterator[Any]):
             return tf.experimental.Optional.empty(self.element_spec)
 
     def close(self) -> None:
-        """Give up the pass. Safe to call twice."""
+        """Give up the pass; `next` raises `ClosedError` from now on. Safe to call twice."""
         self._closed = True
-        self._end()
+        self._end(self._left)
 
     def __del__(self) -> None:
-        self._end()
+        running, self._running = self._running, None
+        if running is None:
+            return
+        if os.getpid() != self._process:
+            # To let go of what belongs to the parent would wait for threads that are not here.
+            _never_free(running)
+        elif _runs(sys._getframe(), _GENERATOR + _READERS):
+            # The garbage collector runs in any thread: one that may be waited for must not wait itself.
+            try:
+                _thread.start_new_thread(_give_up, running)
+            except RuntimeError:  # the interpreter is about to go
+                _never_free(running)
+        else:
+            _give_up(*running)
 
-    def _refuse_tracing(self) -> None:
+    def _refuse(self) -> None:
         if not tf.executing_eagerly():
             raise TracingError(
-                "next() on the batches of a Loader inside a tf.function would bake one batch into the graph; "
-                "call next() outside and pass the batch in, or iterate `dataset.map(lambda *e: e)` in the function"
+                "next() on the batches of a Loader inside a tf.function would bake one batch into the graph: "
+                "call next() outside and pass the batch in, or loop over `loader.dataset()` in the function"
             )
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "batches of a Loader cannot be taken in a forked child: TensorFlow does not survive a fork; "
+                'start the process with multiprocessing.get_context("spawn")'
+            )
+        if self._closed:
+            raise ClosedError("the Loader was closed before its pass was over; make another one")
 
-    def _fill(self, running: Pass) -> bool:
+    def _fill(self, running: Pass, windows: Iterator[Any]) -> None:
         began = time.perf_counter()
         try:
-            arrays = next(self._windows)
-        except StopIteration:
-            self._end()
-            self._closed = True
-            return False
-        except tf.errors.OpError:
-            # TensorFlow hands on the text of an error only: raise the one that was raised.
-            error = running.error
-            self.close()
-            if error is None:
-                raise
-            raise error from None
-        finally:
+            arrays = next(windows)
             running.counters.add(wait_s=time.perf_counter() - began)
-        self._ready.extend(split(arrays, self._batch_size, self._device))
-        return True
+            self._ready.extend(split(arrays, self._batch_size, self._device))
+        except BaseException as raised:
+            # What has failed, or was interrupted, lacks rows: it must not go on behind them.
+            self._end(0)
+            if self._closed:
+                self._refuse()
+            if isinstance(raised, tf.errors.OpError) and running.error is not None:
+                # TensorFlow hands on the text of an error only: raise the one that was raised.
+                raise running.error from None
+            raise
 
-    def _end(self) -> None:
-        running, self._pass = self._pass, None
-        if running is not None:
-            running.close()
-        self._windows = None
+    def _end(self, left: int | None) -> None:
+        self._left = left
         self._ready.clear()
+        running, self._running = self._running, None
+        if running is not None:
+            _give_up(*running)
+
+
+def _give_up(running: Pass, windows: Iterator[Any]) -> None:
+    """End a pass. With the last reference to `windows`, TensorFlow waits for its threads that make them."""
+    running.close()
+    del windows
+
+
+def _never_free(running: tuple[Pass, Iterator[Any]]) -> None:
+    """Keep windows beyond the end of the interpreter, which empties every list."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(running))
+
+
+def _runs(frame: FrameType | None, files: tuple[str, ...]) -> bool:
+    """Whether the stack that ends in `frame` has a function of one of `files`."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(files):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def settle(timeout_s: float) -> None:
+    """Wait until no thread of TensorFlow's is in Python to make a window, at most `timeout_s`.
+
+    The end of the interpreter ends such a thread, and TensorFlow then waits for it for ever.
+    """
+    until = time.monotonic() + timeout_s
+    quiet = 0
+    # One that waits for the interpreter's lock has no frame yet: a pause lets it in, to be seen or be gone.
+    while quiet < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+        own = _thread.get_ident()
+        busy = any(_runs(frame, _GENERATOR) for ident, frame in sys._current_frames().items() if ident != own)
+        quiet = 0 if busy else quiet + 1
 
 
 def split(arrays: Sequence[tf.Tensor], batch_size: int, device: str) -> list[Sequence[tf.Tensor]]:

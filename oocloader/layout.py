@@ -95,8 +95,6 @@ class Layout:
         dtype: np.dtype,
         files: Files,
         offset: int,
-        *,
-        fortran: bool = False,
     ) -> Layout:
         """One run of uncompressed bytes at `offset` of the only file."""
         nbytes = math.prod(shape) * dtype.itemsize
@@ -111,6 +109,6 @@ class Layout:
             stored=np.array([nbytes], np.int64),
             mask=np.zeros(1, np.uint32),
             chain=Chain(),
-            axes=tuple(reversed(range(len(shape)))) if fortran and len(shape) > 1 else None,
+            axes=None,
             fill=np.zeros((), dtype),
         )

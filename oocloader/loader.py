@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from oocloader.timing import Counters
 
 _live: weakref.WeakSet[Loader] = weakref.WeakSet()
+# Whether TensorFlow was in use when this process was forked off.
+_forked_in_use = False
 
 
 class Loader:
@@ -35,11 +39,12 @@ class Loader:
     - `batch_size` rows a batch; the last is shorter unless `drop_remainder`.
     - `shuffle`: False | True ("window"): windows of blocks from all over the store, permuted within.
       `seed` and the number of the pass decide the order, nothing else.
-    - `window`, `block`: rows, or a size such as "64MiB"; chosen from row size, chunks and the budgets if None.
+    - `window`, `block`: rows, or a size such as "64MiB"; None: from the size of rows, chunks and budgets.
     - `dtype`, `scale`, `offset`: on the device, of the features (or a dict by key): cast (to float32 if only
       a scale or offset is given), then `x * scale + offset`.
     - `device`: None: "/GPU:0" where TensorFlow sees one, else "/CPU:0".
-    - `host_memory`, `device_memory`: bytes or "2GiB", for what is read ahead on the host and kept on the device.
+    - `host_memory`, `device_memory`: bytes or "2GiB", for what is read ahead on the host and what lies on
+      the device.
     - `threads` that read and decode; None: one a processor, at most eight.
     - `rows`: None | slice | integer array (sorted, unique) | boolean mask of all rows.
 
@@ -71,7 +76,9 @@ class Loader:
         self._source: Source | None = None
         self._closed = False
         self._pid = os.getpid()
+        _refuse_forked(self._pid)
         self._epoch = 0
+        self._counting = threading.Lock()
         batch_size = whole("batch_size", batch_size, least=1)
         seed = whole("seed", seed, least=0, most=2**64 - 1)
         if threads is not None:
@@ -83,9 +90,7 @@ class Loader:
         self._owns_store = not isinstance(source, Store)
         self._store = open_store(source) if self._owns_store else source
         try:
-            chosen = fields(
-                self._store.only_array() if features is None else features, labels, sample_weight
-            )
+            chosen = fields(self._store.only_array() if features is None else features, labels, sample_weight)
             self._arrays = [self._store[name] for name in chosen.names]
             total = _common_rows(self._arrays)
             self._casts = chosen.casts(dtype, scale, offset)
@@ -145,13 +150,16 @@ class Loader:
                 self._store.close()
             raise
         _live.add(self)
+        # Called before what the libraries of the store have registered, or a reader waits for what is gone.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def __len__(self) -> int:
         """Batches in a whole pass."""
         return self._feed.batches
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.dataset())
+        return self._tensorflow().batches(1, self)
 
     @property
     def element_spec(self) -> Any:
@@ -208,16 +216,13 @@ class Loader:
         self.close()
 
     def _next_epoch(self) -> int:
-        number = self._epoch
-        self._epoch = number + 1
+        with self._counting:
+            number = self._epoch
+            self._epoch = number + 1
         return number
 
     def _tensorflow(self) -> Source:
-        if os.getpid() != self._pid:
-            raise ClosedError(
-                "a Loader cannot be used in a forked child: its threads and TensorFlow do not survive a fork; "
-                "make the Loader in a process started with multiprocessing.get_context('spawn')"
-            )
+        _refuse_forked(self._pid)
         if self._closed:
             raise ClosedError("the Loader is closed; make another one")
         if self._source is None:
@@ -247,7 +252,8 @@ def _common_rows(arrays: Sequence[StoredArray]) -> int:
     for array in arrays[1:]:
         if array.info.shape[0] != first.info.shape[0]:
             raise DataError(
-                f"arrays differ in length: {first.info.name!r} of {first.store} has {first.info.shape[0]} rows, "
+                f"arrays differ in length: {first.info.name!r} of {first.store} has "
+                f"{first.info.shape[0]} rows, "
                 f"{array.info.name!r} of {array.store} has {array.info.shape[0]}; "
                 "rows are matched by their number, so both need the same",
                 file=array.store,
@@ -264,8 +270,30 @@ def _delivered_row_nbytes(array: StoredArray, cast: Cast) -> int:
     return math.prod(array.info.shape[1:]) * dtype_nbytes(cast.delivered(array.info.dtype))
 
 
-@atexit.register
+def _refuse_forked(made_in: int) -> None:
+    if os.getpid() != made_in or _forked_in_use:
+        raise ClosedError(
+            "a Loader cannot be used in a forked child: neither its threads nor TensorFlow survive a fork; "
+            'start the process with multiprocessing.get_context("spawn")'
+        )
+
+
 def _close_all() -> None:
     # TensorFlow's threads must not wait in Python code when the interpreter goes.
     for loader in list(_live):
         loader.close()
+    used = sys.modules.get("oocloader.device")
+    if used is not None and not _forked_in_use:
+        used.settle(timeout_s=1.0)
+
+
+def _after_fork() -> None:
+    global _forked_in_use
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    if eager is not None:
+        # No public name tells whether TensorFlow's threads have been started; without one, they have.
+        _forked_in_use = getattr(getattr(eager, "_context", None), "_initialized", True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

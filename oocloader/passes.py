@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from oocloader.buffers import Pool
+from oocloader.errors import StoreError
 from oocloader.order import Order
 from oocloader.read import RowReader
 from oocloader.readahead import ReadAhead
-from oocloader.staging import Staging, pool_nbytes, stage_rows
+from oocloader.staging import Staging, pool_nbytes, readable, stage_rows
 from oocloader.timing import Counters
 
 
@@ -69,8 +70,8 @@ class Pass:
     def windows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Rows of every array, window by window: (rows, *sample_shape) each, whole batches of them.
 
-        Each array is aligned, and the caller's to write into. An error is kept as `error` too, since
-        TensorFlow hands on only its text.
+        Each array is aligned, and the caller's to write into. An error comes after every batch before it.
+        It is kept as `error` too, since TensorFlow hands on only its text.
         """
         tails: list[np.ndarray | None] = [None] * len(self._feed.readers)
         try:
@@ -86,9 +87,20 @@ class Pass:
             raise
         except BaseException as error:
             self.error = error
+            if isinstance(error, StoreError):
+                yield from self._readable()
             raise
         finally:
             self.close()
+
+    def _readable(self) -> Iterator[tuple[np.ndarray, ...]]:
+        feed = self._feed
+        position = self.start * feed.batch_size + self.counters.rows
+        for arrays in readable(
+            feed.readers, feed.order, self.epoch, self.counters, batch_size=feed.batch_size, position=position
+        ):
+            self.counters.add(windows=1, rows=len(arrays[0]))
+            yield arrays
 
     def close(self) -> None:
         """End the threads and let go of what was read ahead. Safe to call twice."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from oocloader.read import Job
 from oocloader.staging import Stage
 
+_thread = threading.local()
+
 
 class ReadAhead:
     """Iterates `stages` in order with their jobs done, `ahead` of them prepared beforehand by `threads`.
@@ -70,7 +72,10 @@ class ReadAhead:
         return stage
 
     def close(self) -> None:
-        """End the threads; what was prepared is dropped. Safe to call twice and from any thread."""
+        """End the threads; what was prepared is dropped. Safe to call twice and from any thread.
+
+        A thread of this kind does not wait for the others: they might wait for it.
+        """
         with self._changed:
             self._closed = True
             self._jobs.clear()
@@ -78,9 +83,8 @@ class ReadAhead:
             self._changed.notify_all()
         self._cancel()
         # The last reference may go in one of these threads, or in a thread of TensorFlow's.
-        own = threading.get_ident()
-        for thread in self._threads:
-            if thread.ident != own:
+        if not getattr(_thread, "reads", False):
+            for thread in self._threads:
                 thread.join()
 
     def _start(self) -> None:
@@ -90,6 +94,7 @@ class ReadAhead:
             self._threads.append(thread)
 
     def _work(self) -> None:
+        _thread.reads = True
         while True:
             with self._changed:
                 while not (self._closed or self._jobs or self._may_prepare()):

@@ -15,7 +15,7 @@ import numpy as np
 from oocloader.bands import Bands
 from oocloader.buffers import Pool
 from oocloader.order import Order, Window
-from oocloader.pieces import Piece
+from oocloader.pieces import Piece, split
 from oocloader.read import Job, RowReader, Target
 from oocloader.timing import Counters
 
@@ -92,8 +92,8 @@ class Stage:
     ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray | None]]:
         """The delivered rows of every array, and the rows to carry on.
 
-        `tails` are the rows carried here. What is carried on is copied now: TensorFlow may write into
-        a buffer once it has it.
+        `tails` are the rows carried here. What is carried on is copied, so that nothing but its consumer
+        keeps a buffer from being used again.
         """
         plan = self.plan
         delivered: list[np.ndarray] = []
@@ -179,6 +179,56 @@ class Staging:
             return None
         stored = self._order.rows.stored(plan.first, plan.first + plan.delivered)
         return reader.map(*stored) if isinstance(stored, tuple) else None
+
+
+def readable(
+    readers: Sequence[RowReader],
+    order: Order,
+    epoch: int,
+    counters: Counters,
+    *,
+    batch_size: int,
+    position: int,
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """The whole batches from row `position` of a pass up to the first row that cannot be read.
+
+    What is left to deliver where reading a stage has failed: its windows are read again, chunk by chunk.
+    """
+    # Beyond that lies nothing that had been asked for together with what failed.
+    end = position + stage_rows(order, batch_size)
+    tails = [np.empty((0, *reader.shape[1:]), reader.dtype) for reader in readers]
+    for window in order.windows(epoch, position=position):
+        found = [_readable(reader, window, batch_size, counters) for reader in readers]
+        good = min(rows for _, rows in found)
+        begin = max(0, position - window.first)
+        held = [
+            np.concatenate([tail, array[begin:good]]) for tail, (array, _) in zip(tails, found, strict=True)
+        ]
+        whole = len(held[0]) // batch_size * batch_size
+        if whole:
+            yield tuple(array[:whole] for array in held)
+        tails = [array[whole:] for array in held]
+        if good < window.rows or window.first + window.rows >= end:
+            return
+
+
+def _readable(
+    reader: RowReader, window: Window, batch_size: int, counters: Counters
+) -> tuple[np.ndarray, int]:
+    """The rows of a window, and how many of them come before the first that cannot be read."""
+    array = np.empty((window.rows, *reader.shape[1:]), reader.dtype)
+    target = Target(array, Bands(lambda lo, hi: 0), counters)
+    good = window.rows
+    at_once = batch_size if reader.row_access or reader.chunk_rows is None else reader.chunk_rows
+    for _, pieces in split(window.pieces, at_once):
+        try:
+            for job in reader.jobs(pieces, target):
+                job()
+        except Exception:
+            dests = [piece.dest for piece in pieces]
+            first = min(int(dest.start if isinstance(dest, slice) else dest.min()) for dest in dests)
+            good = min(good, first)
+    return array, good
 
 
 def pool_nbytes(reader: RowReader, rows: int) -> int:

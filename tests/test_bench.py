@@ -18,9 +18,23 @@ import numcodecs
 import numpy as np
 import pytest
 
-from benchmark import machine, measure, stores
 from benchmark.data import Source, byte_sum, images, table
-from benchmark.measure import Case, Contestant, Row, Timing, WrongRowsError, compare, run_case, time_pass
+from benchmark.machine import SequentialReader, cached_share, decode, decoders, drop_cache, warm_cache
+from benchmark.measure import (
+    MODES,
+    Case,
+    Contestant,
+    Mode,
+    Role,
+    Row,
+    Timing,
+    WrongRowsError,
+    check_first_batch,
+    compare,
+    run_case,
+    time_pass,
+)
+from benchmark.stores import KINDS, loader_source, make, stored_chunks
 
 ROOT = Path(__file__).parent.parent
 Batch = tuple[np.ndarray, np.ndarray]
@@ -42,9 +56,9 @@ class TestData:
         data = source.x()[:256].tobytes()
         assert 1.5 < len(data) / len(numcodecs.Zstd(level=1).encode(data)) < 2.2
 
-    @pytest.mark.parametrize("make", [images, table])
-    def test_same_rows_every_time(self, make: Callable[..., Source], tmp_path: Path) -> None:
-        first, second = make(tmp_path / "a", 1500), make(tmp_path / "b", 1500)
+    @pytest.mark.parametrize("draw", [images, table])
+    def test_same_rows_every_time(self, draw: Callable[..., Source], tmp_path: Path) -> None:
+        first, second = draw(tmp_path / "a", 1500), draw(tmp_path / "b", 1500)
         assert np.array_equal(first.x(), second.x())
         assert first.checksum == second.checksum
         assert first.x().shape == (1500, *first.sample_shape)
@@ -62,24 +76,24 @@ class TestData:
 
 
 class TestStores:
-    @pytest.mark.parametrize("name", list(stores.KINDS))
+    @pytest.mark.parametrize("name", list(KINDS))
     def test_holds_the_rows(self, name: str, source: Source) -> None:
         import oocloader as ooc
 
-        kind = stores.KINDS[name]
-        path = stores.make(kind, source)
-        with ooc.open_store(stores.loader_source(kind, source, path)) as store:
+        kind = KINDS[name]
+        path = make(kind, source)
+        with ooc.open_store(loader_source(kind, source, path)) as store:
             assert np.array_equal(store["x"].read(0, 600), source.x())
             assert np.array_equal(store["y"].read(0, 600), np.arange(600))
             assert kind.family == "npy" or store.arrays["x"].chunk_shape == (256, 64, 64, 3)
         assert not list(source.folder.glob("partial*"))
 
-    @pytest.mark.parametrize("name", [kind.name for kind in stores.KINDS.values() if kind.codec != "none"])
+    @pytest.mark.parametrize("name", [kind.name for kind in KINDS.values() if kind.codec != "none"])
     def test_stored_chunks_decode_to_the_rows(self, name: str, source: Source) -> None:
-        kind = stores.KINDS[name]
-        chunks = stores.stored_chunks(kind, stores.make(kind, source), most=10)
+        kind = KINDS[name]
+        chunks = stored_chunks(kind, make(kind, source), most=10)
         assert len(chunks) == 2  # the third is not full
-        for decoder in machine.decoders(kind.codec).values():
+        for decoder in decoders(kind.codec).values():
             for number, chunk in enumerate(chunks):
                 out = np.zeros(256 * source.row_nbytes, np.uint8)
                 decoder(chunk, out)
@@ -93,7 +107,7 @@ class TestMachine:
         paths = [tmp_path / "a", tmp_path / "b"]
         paths[0].write_bytes(bytes(9 << 20))
         paths[1].write_bytes(bytes(100))
-        reader = machine.SequentialReader(paths, threads=threads, buffer_mib=4)
+        reader = SequentialReader(paths, threads=threads, buffer_mib=4)
         assert reader.run().nbytes == (9 << 20) + 100
         reader.close()
 
@@ -105,19 +119,19 @@ class TestMachine:
             numcodecs.Zstd().decode(data, out)
             seen.append(int(out[0]))
 
-        assert machine.decode(chunks, 1000, decoder)().nbytes == 5000
+        assert decode(chunks, 1000, decoder)().nbytes == 5000
         assert sorted(seen) == [0, 1, 2, 3, 4]
 
     def test_what_was_read_is_cached(self, tmp_path: Path) -> None:
         path = tmp_path / "a"
         path.write_bytes(bytes(1 << 20))
-        machine.warm_cache([path])
-        assert machine.cached_share([path]) == 1
+        warm_cache([path])
+        assert cached_share([path]) == 1
 
 
 class TestCheckFirstBatch:
     def check(self, source: Source, batch: Batch, *, shuffled: bool) -> None:
-        measure.check_first_batch(source, [batch], 128, shuffled=shuffled)
+        check_first_batch(source, [batch], 128, shuffled=shuffled)
 
     def test_right_ones_pass(self, source: Source) -> None:
         self.check(source, next(batches(source, np.arange(600))), shuffled=False)
@@ -177,9 +191,9 @@ class TestTimePass:
         assert timing.gb_s == pytest.approx(200 * (source.row_nbytes + 8) / 1e9)
 
 
-def contestant(name: str, role: measure.Role, delivered: list[float], read: list[float] | None) -> Contestant:
+def contestant(name: str, role: Role, delivered: list[float], read: list[float] | None) -> Contestant:
     values: dict[str, Iterator[float]] = {"delivered": iter(delivered), "read": iter(read or [])}
-    modes = measure.MODES if read else measure.MODES[:1]
+    modes = MODES if read else MODES[:1]
     return Contestant(name, role, lambda mode: Timing(next(values[mode])), modes)
 
 
@@ -228,7 +242,7 @@ class TestRunCase:
         log: list[str] = []
 
         def noted(name: str, most_passes: int | None = None) -> Contestant:
-            def run(mode: measure.Mode) -> Timing:
+            def run(mode: Mode) -> Timing:
                 log.append(f"{name} {mode}")
                 return Timing(1)
 
@@ -280,34 +294,37 @@ RECIPES = {
 }
 
 
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools/bench.py"), *arguments],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run of every subset; the tool itself compares the first batch of every contestant with the rows."""
+    folder = tmp_path_factory.mktemp("bench")
+    arguments = ["--quick", "--rows=700", "--repeats=1", "--seconds=0.01", f"--folder={folder / 'data'}"]
+    arguments += [f"--json={folder / 'out.json'}", f"--plot={folder / 'out.png'}"]
+    arguments += [f"--store={store}" for store in STORES]
+    result = bench(*arguments)
+    assert result.returncode == 0, result.stderr
+    (folder / "out.txt").write_text(result.stdout)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "out.json").read_text())
+    return found
+
+
 @pytest.mark.slow
 class TestCommand:
-    @pytest.fixture(scope="class")
-    def out(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """One run, with the first batch of every contestant checked by the tool itself."""
-        folder = tmp_path_factory.mktemp("bench")
-        arguments = ["--quick", "--rows=700", "--repeats=1", "--seconds=0.01", f"--folder={folder / 'data'}"]
-        arguments += [f"--json={folder / 'out.json'}", f"--plot={folder / 'out.png'}"]
-        arguments += [f"--store={store}" for store in STORES]
-        result = self.run(*arguments)
-        assert result.returncode == 0, result.stderr
-        (folder / "out.txt").write_text(result.stdout)
-        return folder
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(ROOT / "tools/bench.py"), *arguments],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-
-    @pytest.fixture(scope="class")
-    def found(self, out: Path) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((out / "out.json").read_text())
-        return found
-
     def test_json_says_what_was_run(self, found: dict[str, Any]) -> None:
         assert found["settings"]["rows"] == 700
         assert found["settings"]["stores"] == list(STORES)
@@ -340,8 +357,8 @@ class TestCommand:
     def test_every_subset_ran(self, found: dict[str, Any], out: Path) -> None:
         probe = out / "probe"
         probe.write_bytes(bytes(1 << 20))
-        machine.drop_cache([probe])
-        memory_only = machine.cached_share([probe]) > 0.01
+        drop_cache([probe])
+        memory_only = cached_share([probe]) > 0.01
         expected = {"load", "small-rows", "many-chunks", "floor"} | (set() if memory_only else {"cold"})
         assert {result["subset"] for result in found["results"]} == expected
         assert {row["store"].rpartition(" ")[0] for row in found["results"] if row["subset"] == "floor"} == {
@@ -359,7 +376,7 @@ class TestCommand:
         del found
         began = time.time()
         options = ["--rows=700", "--repeats=1", "--only=load", "--store=hdf5-lzf", "--recipe=by chunk"]
-        result = self.run(*options, f"--folder={out / 'data'}", f"--json={out / 'again.json'}")
+        result = bench(*options, f"--folder={out / 'data'}", f"--json={out / 'again.json'}")
         assert result.returncode == 0, result.stderr
         rows = json.loads((out / "again.json").read_text())["results"]
         assert [row["contestant"] for row in rows if row["role"] != "machine"] == [
@@ -369,6 +386,6 @@ class TestCommand:
         assert (out / "data/images-700/hdf5-lzf.h5").stat().st_mtime < began
 
     def test_nowhere_to_write(self, tmp_path: Path) -> None:
-        result = self.run(f"--json={tmp_path / 'no/out.json'}")
+        result = bench(f"--json={tmp_path / 'no/out.json'}")
         assert result.returncode == 2
         assert "no such folder" in result.stderr

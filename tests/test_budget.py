@@ -309,6 +309,14 @@ def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
             assert found.block % (heaviest.chunk_rows or 1) == 0
 
 
+def test_chunks_of_parts_that_begin_elsewhere_are_counted() -> None:
+    alike = [column(300, 64, starts=(0, 100)), column(200, 64, starts=(0, 100))]
+    apart = [column(300, 64, starts=(0, 100)), column(200, 64)]
+    kept = sizes(10**6, *apart).host_nbytes - sizes(10**6, *alike).host_nbytes
+    assert kept == 10**6 * 200
+    assert sizes(10**6, *apart).starts == (0, 100)
+
+
 def test_fewer_threads_where_memory_is_short() -> None:
     def threads(host_memory: int | None) -> int:
         return sizes(80_000, IMAGES, threads=8, host_memory=host_memory, window=256).threads

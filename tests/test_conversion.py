@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import hdf5plugin
@@ -157,12 +157,26 @@ def test_several_arrays_keep_their_names_and_order(tmp_path: Path, suffix: str) 
 
 def test_names_of_a_single_array(tmp_path: Path) -> None:
     np.save(tmp_path / "photos.npy", np.arange(10))
+    (tmp_path / "parts").mkdir()
+    for part in (1, 2):
+        np.save(tmp_path / "parts" / f"{part}.npy", np.arange(5))
+    formats: list[Literal[2, 3]] = [2, 3]
+    for version in formats:
+        zarr.create_array(tmp_path / f"root{version}.zarr", data=np.arange(9), zarr_format=version)
+        group = zarr.create_group(tmp_path / f"group{version}.zarr", zarr_format=version)
+        group.create_array("inner", data=np.arange(9))
     for number, (source, in_zarr, in_hdf5) in enumerate(
         [
             (tmp_path / "photos.npy", None, "photos"),
             (np.arange(10), None, "array"),
             ([np.arange(4), np.arange(6)], None, "array"),
             ({"x": tmp_path / "photos.npy"}, "x", "x"),
+            (f"{tmp_path}/*.npy", None, "photos"),
+            (tmp_path / "parts", None, "parts"),
+            (tmp_path / "root2.zarr", None, "root2"),
+            (tmp_path / "root3.zarr", None, "root3"),
+            (tmp_path / "group2.zarr", "inner", "inner"),
+            (tmp_path / "group3.zarr", "inner", "inner"),
         ]
     ):
         convert(source, tmp_path / f"{number}.zarr")

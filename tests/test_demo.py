@@ -161,7 +161,7 @@ class TestCommand:
         found = json.loads(result.stdout)
         assert result.returncode == 0, found
         assert found["rows"] == 16_384
-        assert found["device_memory_bytes"] == 2 * MIB
+        assert found["device_memory_bytes"] == 4 * MIB
         assert [training["store"] for training in found["trainings"]] == ["digits.zarr", "digits.h5"]
         for training in found["trainings"]:
             assert training["rows"] == 16_384

@@ -19,7 +19,7 @@ from oocloader.files import FileReader
 def folder(tmp_path: Path) -> Path:
     """Three files whose bytes carry their file and place."""
     for number in range(3):
-        (tmp_path / f"f{number}").write_bytes(bytes((np.arange(1000) + 50 * number) % 251))
+        (tmp_path / f"f{number}").write_bytes(((np.arange(1000) + 50 * number) % 251).astype("u1").tobytes())
     return tmp_path
 
 

@@ -426,14 +426,16 @@ class TestLinks:
             file["gone"] = h5py.ExternalLink("gone.h5", "/d")
             file["lost"] = h5py.ExternalLink("other.h5", "/d")
             file["there"] = h5py.ExternalLink("other.h5", "/deep")
+            file[b"na\xefve"] = file["x"]
         with ooc.open_store(path) as store:
             assert set(store.arrays) == {
-                "x", "alias", "group/hard", "soft", "gone", "lost", "there/x", "there/y",
+                "x", "alias", "group/hard", "soft", "gone", "lost", "there/x", "there/y", "na\ufffdve",
             }  # fmt: skip
             for name, words in {
                 "soft": "soft link to /nowhere",
                 "gone": r"external link to gone\.h5:/d",
                 "lost": r"external link to other\.h5:/d",
+                "na\ufffdve": "name is not UTF-8",
             }.items():
                 with pytest.raises(ooc.UnsupportedArrayError, match=words):
                     store[name]
@@ -730,7 +732,8 @@ class TestDamaged:
             assert (caught.value.array, caught.value.rows) == ("x", (16, 24))
             assert np.array_equal(store["x"].read(0, 16), rows_array(40, "f4")[:16])
 
-    def test_chunks_outside_the_file(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("address", [1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 2])
+    def test_chunks_outside_the_file(self, tmp_path: Path, address: int) -> None:
         path = tmp_path / "x.h5"
         with h5py.File(path, "w") as file:
             file.create_dataset("x", data=rows_array(40), chunks=(8, 4, 4))
@@ -739,7 +742,7 @@ class TestDamaged:
         raw = path.read_bytes()
         old = place.to_bytes(8, "little")
         assert raw.count(old) == 1
-        path.write_bytes(raw.replace(old, (1 << 40).to_bytes(8, "little")))
+        path.write_bytes(raw.replace(old, address.to_bytes(8, "little")))
         with (
             ooc.open_store(path) as store,
             pytest.raises(ooc.CorruptChunkError, match=r"'x', chunk \(3, 0, 0\), rows 24 to 31.*outside"),

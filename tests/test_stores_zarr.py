@@ -641,6 +641,8 @@ class TestNotLoadable:
             ("fill_value", "red", "damaged.*fill value"),
             ("chunk_grid", 5, "damaged.*chunk grid"),
             ("codecs", [], "codec"),
+            ("codecs", True, "damaged.*codecs"),
+            ("codecs", [5], "no codec"),
         ],
     )
     def test_metadata_of_another_kind(self, tmp_path: Path, member: str, value: Any, words: str) -> None:

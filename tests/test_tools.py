@@ -1,4 +1,4 @@
-"""The commands of a checkout, with a Python that notes what it is asked to install; and gpu_check for real."""
+"""The commands of a checkout, with a Python that notes what it is asked to install; gpu_check for real."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ SUBSETS: dict[str, Callable[[Settings], Iterator[Row]]] = {
     "floor": floor,
 }
 QUICK_ROWS = 4096
+_BEGAN_S = time.perf_counter()
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -75,10 +76,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add(
         "--seconds",
         type=float,
-        help="cut a recipe's pass after so long; 0: never (0.5). The loader's passes are always whole",
+        help="cut a recipe's pass after so long; 0: never (0.3). The loader's passes are always whole",
     )
     add("--folder", type=Path, help="keep the data there and use it again (a temporary folder)")
-    add("--quick", action="store_true", help="small data, few passes: to try the tool, not to compare")
+    add("--quick", action="store_true", help="small data, one pass: to try the tool, not to compare")
     add("--json", type=Path, metavar="FILE", help="write the results, with every pass")
     add("--plot", type=Path, metavar="FILE.png", help="write a plot")
     return parser.parse_args(arguments)
@@ -93,17 +94,19 @@ def _count(text: str) -> int:
 
 def settings_from(options: argparse.Namespace, folder: Path) -> Settings:
     quick: bool = options.quick
-    seconds = options.seconds if options.seconds is not None else 0.1 if quick else 0.5
+    seconds = options.seconds if options.seconds is not None else 0.1 if quick else 0.3
     return Settings(
         folder=folder,
         rows=options.rows or (QUICK_ROWS if quick else 80_000),
         batch_size=options.batch,
-        repeats=options.repeats or (2 if quick else 5),
+        repeats=options.repeats or (1 if quick else 5),
         most_s=seconds or None,
         quick=quick,
         stores=tuple(options.store or ()),
         recipes=tuple(options.recipe or ()),
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+        say=lambda text: print(
+            f"{time.perf_counter() - _BEGAN_S:4.0f} s  {text}", file=sys.stderr, flush=True
+        ),
     )
 
 

@@ -14,6 +14,7 @@ import typer
 
 from oocloader.cli.convert import convert
 from oocloader.cli.demo import demo
+from oocloader.cli.inspect import inspect
 from oocloader.errors import OocloaderError, SettingError
 
 _DONE, _FAILED, _WRONG_USAGE = 0, 1, 2
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(convert)
+app.command()(inspect)
 app.command()(demo)
 
 

@@ -21,6 +21,9 @@ PACKAGES: dict[str, str] = {
 """Package on PyPI that lets zarr-python decode a codec id; `package_for` knows more."""
 
 
+_LZMA_FORMATS = (lzma.FORMAT_AUTO, lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW)
+
+
 def package_for(codec: str) -> str | None:
     """The package to install for a codec id, without a ``numcodecs.`` before it; `None` if unknown.
 
@@ -48,7 +51,7 @@ def step_for(codec: str, config: Config, dtype: np.dtype) -> Step | None:
             return compressors.gzip()
         case "bz2":
             return compressors.bzip2()
-        case "lzma":
+        case "lzma" if config.get("format", lzma.FORMAT_XZ) in _LZMA_FORMATS:
             return compressors.xz(config.get("format", lzma.FORMAT_XZ), config.get("filters"))
         case "zstd":
             return compressors.zstd()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -96,6 +96,8 @@ def v3(
 
 
 def _id(config: Config) -> str:
+    if not isinstance(config, Mapping):
+        raise refusal(str(config), "is no codec")
     return str(config.get("id"))
 
 
@@ -119,7 +121,9 @@ def _needed(axes: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, 
 
 def _axes(order: object, ndim: int) -> TypeGuard[Sequence[int]]:
     """Whether `order` is a permutation of the axes."""
-    return isinstance(order, Sequence) and len(order) == ndim and set(order) == set(range(ndim))
+    if not isinstance(order, Sequence) or not all(isinstance(axis, int) for axis in order):
+        return False
+    return sorted(order) == list(range(ndim))
 
 
 _FILTERS = ("delta", "fixedscaleoffset", "quantize", "astype", "bitround", "packbits")
@@ -148,6 +152,8 @@ class _Pipeline:
 
     def add(self, entry: Config | str) -> None:
         named: Config = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(named, Mapping) or not isinstance(named.get("configuration") or {}, Mapping):
+            raise refusal(str(entry), "is no codec")
         name = str(named.get("name"))
         config: Config = named.get("configuration") or {}
         if self.sharding is not None:

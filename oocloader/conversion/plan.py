@@ -45,8 +45,8 @@ def default_chunk_rows(rows: int, row_nbytes: int) -> int:
 
     >>> default_chunk_rows(80_000, 64 * 64 * 3)
     80
-    >>> default_chunk_rows(1_000_000, 28 * 28)
-    768
+    >>> default_chunk_rows(10_000_000, 28 * 28)
+    9984
     >>> default_chunk_rows(3, 56 * 64 * 256)
     1
     >>> default_chunk_rows(1, 200_000)

@@ -10,7 +10,7 @@ from typing import Any
 class ConvertReport:
     """What `convert` did.
 
-    - `arrays`: their names in the new store.
+    - `arrays`: their names in the new store, "" where it is one array and no group.
     - `bytes_in`: of the rows in memory; `bytes_out`: of the new store on the disk.
     - `seconds`: all of it, of which `seconds_writing`, `seconds_checking` (a sample read back and
       compared) and `seconds_syncing` (waiting for the disk).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import operator
 import os
 import time
@@ -147,10 +148,22 @@ def _cores() -> int:
 
 def _is_nameless(source: Any) -> bool:
     if isinstance(source, str | os.PathLike):
-        return os.fsdecode(source).lower().endswith(".npy")
+        path = os.fsdecode(source)
+        return path.lower().endswith(".npy") or _is_nameless_folder(os.path.expanduser(path))
     if isinstance(source, list | tuple):
         return all(_is_nameless(part) for part in source)
     return isinstance(source, np.ndarray)
+
+
+def _is_nameless_folder(path: str) -> bool:
+    """Whether a folder is a Zarr array at the root, or `.npy` parts, rather than a Zarr group."""
+    if not os.path.isdir(path):
+        return False
+    names = os.listdir(path)
+    if "zarr.json" in names:
+        with open(os.path.join(path, "zarr.json"), "rb") as file:
+            return bool(json.load(file)["node_type"] == "array")
+    return ".zarray" in names or any(name.endswith(".npy") for name in names)
 
 
 class _Writer(Protocol):

@@ -17,7 +17,7 @@ from oocloader.errors import SettingError, StoreError
 
 DEVICE_MEMORY = 32 * MIB
 # Three windows and two batches of float32 images must fit.
-_LEAST_DEVICE_MEMORY = 2 * MIB
+_LEAST_DEVICE_MEMORY = 4 * MIB
 _STORES = ("digits.zarr", "digits.h5")
 _SEED = 0
 
@@ -32,7 +32,7 @@ def run(
 ) -> DemoReport:
     """Grows `size_bytes` of digits in `folder`, converts them to Zarr and HDF5, and trains from both.
 
-    The device budget is 32 MiB; for less data an eighth of it, but at least 2 MiB. `say` is told each step as
+    The device budget is 32 MiB; for less data an eighth of it, but at least 4 MiB. `say` is told each step as
     it is done; `progress` draws bars. Files of an earlier run in `folder` are replaced.
     """
     if size_bytes < MIB:

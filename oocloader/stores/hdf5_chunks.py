@@ -60,21 +60,23 @@ def chunked_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], chain: Chain, na
     if edge.any() and not chain.raw and _edges_unfiltered(dataset, stored[edge], mask[edge], dtype):
         mask[edge] = ALL_SKIPPED
     count = math.prod(grid)
+    file = np.full(count, -1, np.int32)
+    file[index] = 0
     layout = Layout(
         array=name,
         shape=shape,
         dtype=dtype,
         chunk_shape=chunk_shape,
         files=files,
-        file=np.full(count, -1, np.int32),
+        file=file,
         offset=np.zeros(count, np.int64),
         stored=np.zeros(count, np.int64),
         mask=np.zeros(count, np.uint32),
         chain=chain,
         axes=None,
-        fill=fill_value(dataset, dtype),
+        # In a damaged file HDF5 may crash over the fill value, so it is asked for where it counts.
+        fill=fill_value(dataset, dtype) if (file < 0).any() else np.zeros((), dtype),
     )
-    layout.file[index] = 0
     layout.offset[index] = offset
     layout.stored[index] = stored
     layout.mask[index] = mask
@@ -84,7 +86,8 @@ def chunked_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], chain: Chain, na
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> np.ndarray:
     """What stands for values that were never written, 0-d; zero where the file says not to fill."""
     properties = dataset.id.get_create_plist()
-    if properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
+    given = properties.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    if not given or properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
         return np.zeros((), dtype)
     return np.asarray(dataset.fillvalue).astype(dtype)
 

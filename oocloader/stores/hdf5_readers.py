@@ -122,7 +122,7 @@ def make_reader(file: Hdf5File, info: ArrayInfo, storage: Storage) -> Callable[[
                     layout = contiguous_layout(dataset, dtype, info.name)
                 else:
                     layout = chunked_layout(dataset, dtype, storage.chain, info.name)
-            except (RuntimeError, ValueError) as error:
+            except (RuntimeError, ValueError, ArithmeticError) as error:
                 what = f"{file.path}: array {info.name!r}: the list of its chunks is damaged: {error}"
                 raise CorruptChunkError(what, file=file.path, array=info.name) from error
         return ChunkReader(layout, store=file.path)

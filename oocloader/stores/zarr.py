@@ -157,7 +157,7 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
     except NoChain as error:
         package = f"; pip install {error.package}" if error.package else ""
         return _by_library(info, tree, prefix, metadata, error.reason, package)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         return StoredArray(replace(info, reason=f"it is damaged: {error}"), None, store=tree.path)
     info = replace(info, codecs=decoding.names, chunk_shape=inner_chunk_shape(decoding, metadata.chunk_shape))
     slow = metadata.unusual or objects.packed

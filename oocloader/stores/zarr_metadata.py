@@ -80,9 +80,9 @@ class ArrayMetadata:
     def codec_names(self) -> tuple[str, ...]:
         """The codecs as listed, in the order of writing, without the one that only tells the byte order."""
         if self.version == 2:
-            used = [*(self.document.get("filters") or ()), self.document.get("compressor")]
+            used = [*_entries(self.document, "filters"), self.document.get("compressor")]
             return tuple(str(entry["id"]) for entry in used if isinstance(entry, dict) and "id" in entry)
-        listed = self.document.get("codecs") or ()
+        listed = _entries(self.document, "codecs")
         names = [entry.get("name") if isinstance(entry, dict) else entry for entry in listed]
         return tuple(str(name) for name in names if name not in ("bytes", "endian"))
 
@@ -101,7 +101,7 @@ def parse_json(text: bytes) -> dict[str, Any]:
 def parse_v2(document: Mapping[str, Any], attrs: Mapping[str, Any]) -> ArrayMetadata:
     """What a `.zarray` says, `attrs` being its `.zattrs`. Raises `BadMetadata`."""
     shape, chunk_shape = _lengths(document, "shape"), _lengths(document, "chunks")
-    dtype, refused = _v2_dtype(document.get("dtype"), document.get("filters"))
+    dtype, refused = _v2_dtype(document.get("dtype"), _entries(document, "filters"))
     separator = document.get("dimension_separator", ".")
     if separator not in (".", "/"):
         raise BadMetadata(f"its dimension separator is {separator!r}")
@@ -172,6 +172,16 @@ def _lengths(document: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _entries(document: Mapping[str, Any], name: str) -> list[Any]:
+    """A list that may be left out."""
+    found = document.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise BadMetadata(f"its {name} are {found!r}")
+    return found
+
+
 def _named(found: Any, what: str) -> tuple[str, Mapping[str, Any]]:
     """Name and configuration of an extension point; a string is a name without configuration."""
     if isinstance(found, str):
@@ -210,7 +220,7 @@ def _v3_extensions(document: Mapping[str, Any]) -> str:
     return ""
 
 
-def _v2_dtype(found: Any, filters: Any) -> tuple[np.dtype[Any], str]:
+def _v2_dtype(found: Any, filters: Sequence[Any]) -> tuple[np.dtype[Any], str]:
     """The dtype, and why its values cannot be loaded where NumPy's dtype does not tell."""
     try:
         if isinstance(found, list):
@@ -219,7 +229,7 @@ def _v2_dtype(found: Any, filters: Any) -> tuple[np.dtype[Any], str]:
             dtype = np.dtype(found)
     except (TypeError, ValueError) as error:
         raise BadMetadata(f"its dtype is {found!r}") from error
-    named = [entry.get("id") for entry in filters or () if isinstance(entry, dict)]
+    named = [entry.get("id") for entry in filters if isinstance(entry, dict)]
     if dtype.kind == "O" and "vlen-utf8" in named:
         return dtype, f"its dtype is string (of varying length): {STRING_REMEDY}"
     if dtype.kind == "O" and "vlen-array" in named:
@@ -244,7 +254,7 @@ def _v3_dtype(found: Any) -> tuple[np.dtype[Any], str]:
 
 def _fields(found: Any) -> list[str]:
     _, configuration = _named(found, "data type")
-    fields = configuration.get("fields") or ()
+    fields = _entries(configuration, "fields")
     names = (field.get("name") if isinstance(field, dict) else next(iter(field), None) for field in fields)
     return [str(name) for name in names]
 

@@ -41,24 +41,24 @@ class Written:
     library: Literal["numpy", "h5py", "zarr-python"]
     options: dict[str, Any] = field(default_factory=dict)
     filter: str = ""
-    chunked: bool = True
+    chunks: tuple[tuple[int, ...] | None, ...] = CHUNKS[:2]
 
 
 _BLOSC_2: dict[str, Any] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 WRITTEN: tuple[Written, ...] = (
-    Written("npy", "numpy", chunked=False),
-    Written("hdf5 contiguous", "h5py", chunked=False),
-    Written("hdf5 raw", "h5py"),
+    Written("npy", "numpy", chunks=(None,)),
+    Written("hdf5 contiguous", "h5py", chunks=(None,)),
+    Written("hdf5 raw", "h5py", chunks=CHUNKS),
     Written("hdf5 fletcher32", "h5py", {"fletcher32": True}),
-    Written("hdf5 gzip", "h5py", {"compression": "gzip", "compression_opts": 1}),
+    Written("hdf5 gzip", "h5py", {"compression": "gzip", "compression_opts": 1}, chunks=CHUNKS),
     Written("hdf5 shuffle gzip", "h5py", {"shuffle": True, "compression": "gzip", "compression_opts": 1}),
     Written("hdf5 lzf", "h5py", {"compression": "lzf"}),
     Written("hdf5 zstd", "h5py", filter="Zstd"),
     Written("hdf5 lz4", "h5py", filter="LZ4"),
     Written("hdf5 blosc", "h5py", filter="Blosc"),
     Written("hdf5 bitshuffle", "h5py", filter="Bitshuffle"),
-    Written("zarr 3 raw", "zarr-python", {"compressors": None}),
-    Written("zarr 3 zstd", "zarr-python", {"compressors": [ZstdCodec(level=1)]}),
+    Written("zarr 3 raw", "zarr-python", {"compressors": None}, chunks=CHUNKS),
+    Written("zarr 3 zstd", "zarr-python", {"compressors": [ZstdCodec(level=1)]}, chunks=CHUNKS),
     Written("zarr 3 gzip", "zarr-python", {"compressors": [GzipCodec(level=1)]}),
     Written("zarr 3 blosc", "zarr-python", {"compressors": [BloscCodec()]}),
     Written("zarr 3 zstd, sharded", "zarr-python", {"compressors": [ZstdCodec(level=1)], "shards": ()}),
@@ -78,7 +78,7 @@ def floor(settings: Settings) -> Iterator[Row]:
         if not settings.wants_store(kind.name) or (kind.filter and missing(["hdf5plugin"])):
             continue
         settings.say(f"floor: {kind.name}")
-        for chunks in CHUNKS[: 1 if settings.quick else None] if kind.chunked else (None,):
+        for chunks in kind.chunks[: 1 if settings.quick else None]:
             path = folder / f"store{_SUFFIXES[kind.library]}"
             try:
                 _write(kind, path, x, chunks)

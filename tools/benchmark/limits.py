@@ -81,7 +81,7 @@ def cold(settings: Settings) -> Iterator[Row]:
             settings.say(f"cold: not measured, the file system of {settings.folder} is memory itself")
             return
         settings.say(f"cold: {name}")
-        yield from run_case(_cold_case(settings, source, name, path), settings.repeats)
+        yield from run_case(_cold_case(settings, source, name, path), min(3, settings.repeats))
 
 
 def _cold_case(settings: Settings, source: Source, name: str, path: Path) -> Case:

@@ -49,7 +49,7 @@ class Settings:
     rows: int = 80_000
     batch_size: int = 128
     repeats: int = 5
-    most_s: float | None = 0.5
+    most_s: float | None = 0.3
     quick: bool = False
     stores: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()

@@ -146,7 +146,7 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
         )
     labels = [f"{subset}: {store}, {order}" for subset, store, order in cases]
     axes.set_yticks(range(len(cases)), labels, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(cases) - 0.4, -0.6)
     axes.set_xscale("log")
     axes.set_xlabel("GB/s; of recipes, read where the case reads")
     axes.grid(axis="x", alpha=0.3)

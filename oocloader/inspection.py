@@ -1,0 +1,124 @@
+"""What is in a store, how it will be read, and whether its chunks suit batches of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oocloader.stores import ArrayInfo, Store, StoredArray
+
+KIB, MIB = 1 << 10, 1 << 20
+# A chunk costs about as much to find, read and hand to a codec as 16 KiB cost to decode.
+SMALL_CHUNK = 16 * KIB
+MANY_CHUNKS = 1000
+# A window holds whole rows of chunks, and up to three windows lie on the device.
+LARGE_BAND = 256 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayReport:
+    """One array as `oocloader inspect` shows it; `advice` is a line for each thing worth changing."""
+
+    info: ArrayInfo
+    store: str
+    parts: tuple[str, ...]
+    notice: str
+    advice: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report in terms of JSON."""
+        info = self.info
+        return {
+            "name": info.name,
+            "shape": list(info.shape),
+            "dtype": str(info.dtype),
+            "chunk_shape": None if info.chunk_shape is None else list(info.chunk_shape),
+            "codecs": list(info.codecs),
+            "nbytes": info.nbytes,
+            "stored_nbytes": info.stored_nbytes,
+            "reader": info.reader,
+            "reason": info.reason,
+            "store": self.store,
+            "parts": list(self.parts),
+            "attrs": {str(name): _plain(value) for name, value in info.attrs.items()},
+            "notice": self.notice,
+            "advice": list(self.advice),
+        }
+
+
+def inspect_store(store: Store) -> list[ArrayReport]:
+    """A report for every array of a store, loadable or not, in file order."""
+    return [_report(array) for array in store.stored.values()]
+
+
+def _report(array: StoredArray) -> ArrayReport:
+    return ArrayReport(array.info, array.store, array.parts, array.notice, tuple(advice(array.info)))
+
+
+def advice(info: ArrayInfo) -> list[str]:
+    """What would make an array load faster or in less memory.
+
+    >>> import numpy as np
+    >>> info = ArrayInfo("x", (64, 50, 30), np.dtype("f4"), chunk_shape=(64, 16, 8), codecs=("gzip",))
+    >>> advice(info)[0]
+    'chunks cut the samples: a row needs 16 chunks; oocloader convert makes chunks of whole rows'
+    """
+    if info.reader == "none" or not info.shape or not info.nbytes:
+        return []
+    found: list[str] = []
+    if info.reader == "library":
+        found.append(
+            f"{info.reason or 'it is read by the library'}: one thread at a time; "
+            "oocloader convert makes it fast"
+        )
+    if info.chunk_shape is None:
+        return found
+    across = math.prod(-(-n // c) for n, c in zip(info.shape[1:], info.chunk_shape[1:], strict=True))
+    chunk_nbytes = math.prod(info.chunk_shape) * info.dtype.itemsize
+    chunks = across * -(-info.shape[0] // info.chunk_shape[0])
+    band_nbytes = info.chunk_shape[0] * math.prod(info.shape[1:]) * info.dtype.itemsize
+    if across > 1:
+        found.append(
+            f"chunks cut the samples: a row needs {across} chunks; "
+            "oocloader convert makes chunks of whole rows"
+        )
+    if chunk_nbytes < SMALL_CHUNK and chunks > MANY_CHUNKS:
+        found.append(
+            f"{chunks} chunks of {nbytes_text(chunk_nbytes)} each cost more to find than to decode; "
+            "oocloader convert makes fewer, larger ones"
+        )
+    if band_nbytes > LARGE_BAND:
+        found.append(
+            f"a window holds at least {nbytes_text(band_nbytes)} ({info.chunk_shape[0]} rows), "
+            "the rows of a chunk; oocloader convert --chunk-rows makes smaller ones"
+        )
+    return found
+
+
+def nbytes_text(nbytes: int) -> str:
+    """A size for people, in powers of 1024.
+
+    >>> nbytes_text(512), nbytes_text(3 << 20)
+    ('512 B', '3.0 MiB')
+    """
+    amount = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def _plain(value: Any) -> Any:
+    """An attribute's value in terms of JSON; what has none is shown as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
