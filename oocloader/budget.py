@@ -37,8 +37,8 @@ MOST_AHEAD = 3
 @dataclass(frozen=True, slots=True)
 class Column:
     """What one array of the element costs: bytes per row as stored and as delivered, and as its reader has
-    it rows per chunk and where these are counted from, working memory per thread, and whether its rows
-    can be read one by one."""
+    it working memory per thread, whether its rows can be read one by one, what a mapping to gather them
+    from takes, rows per chunk and where these are counted from."""
 
     name: str
     row_nbytes: int
@@ -46,19 +46,21 @@ class Column:
     chunk_rows: int | None
     scratch_nbytes: int
     row_access: bool
+    gathered_nbytes: int = 0
     starts: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Rows of a block and a window and the rows they are counted from, windows read ahead by how many
-    threads, and the memory in bytes that this takes."""
+    threads, whether shuffled rows are gathered from mapped files, and the memory in bytes that this takes."""
 
     block: int
     window: int
     starts: tuple[int, ...]
     ahead: int
     threads: int
+    gather: bool
     window_nbytes: int
     host_nbytes: int
     device_nbytes: int
@@ -217,14 +219,18 @@ def choose(
         threads = max(1, min(threads, (host_memory - HOST_WINDOWS * staged - kept) // scratch))
     budget = free_host_memory if host_memory is None else host_memory
     ahead = max(1, min(MOST_AHEAD, (budget - threads * scratch - kept) // staged - 1))
+    host_nbytes = (ahead + 1) * staged + threads * scratch + kept
+    mapped = sum(column.gathered_nbytes for column in columns) if shuffle else 0
+    gather = shuffle and host_nbytes + mapped <= budget
     return Sizes(
         block=block_rows,
         window=window_rows,
         starts=found.starts,
         ahead=ahead,
         threads=threads,
+        gather=gather,
         window_nbytes=window_nbytes,
-        host_nbytes=(ahead + 1) * staged + threads * scratch + kept,
+        host_nbytes=host_nbytes + (mapped if gather else 0),
         device_nbytes=DEVICE_WINDOWS * staged + batches,
     )
 

@@ -112,18 +112,28 @@ def map_private(pieces: Sequence[tuple[int, int, int]]) -> np.ndarray | None:
     of 64 bytes (all pieces but the first must start, and all but the last end, on a page border), or
     the system refuses. The descriptors may be closed afterwards.
     """
-    libc = _libc()
-    lead = pieces[0][1] % PAGE
-    if libc is None or lead % ALIGNMENT:
+    if pieces[0][1] % ALIGNMENT:
         return None
+    return _map(pieces, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE)
+
+
+def map_shared(pieces: Sequence[tuple[int, int, int]]) -> np.ndarray | None:
+    """Like `map_private`, at any address, to read from only: nothing that TensorFlow gets may lie in it."""
+    return _map(pieces, mmap.PROT_READ, mmap.MAP_SHARED)
+
+
+def _map(pieces: Sequence[tuple[int, int, int]], protection: int, kind: int) -> np.ndarray | None:
+    libc = _libc()
+    if libc is None:
+        return None
+    lead = pieces[0][1] % PAGE
     ends = [offset + nbytes for _, offset, nbytes in pieces]
     if any(offset % PAGE for _, offset, _ in pieces[1:]) or any(end % PAGE for end in ends[:-1]):
         return None
     total = lead + sum(nbytes for _, _, nbytes in pieces)
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
     if len(pieces) == 1:
         fd, offset, _ = pieces[0]
-        base = libc.mmap(None, total, protection, mmap.MAP_PRIVATE, fd, offset - lead)
+        base = libc.mmap(None, total, protection, kind, fd, offset - lead)
         if base == _FAILED:
             return None
     else:
@@ -133,8 +143,7 @@ def map_private(pieces: Sequence[tuple[int, int, int]]) -> np.ndarray | None:
         at = base
         for fd, offset, nbytes in pieces:
             before = offset % PAGE
-            flags = mmap.MAP_PRIVATE | _MAP_FIXED
-            if libc.mmap(at, nbytes + before, protection, flags, fd, offset - before) == _FAILED:
+            if libc.mmap(at, nbytes + before, protection, kind | _MAP_FIXED, fd, offset - before) == _FAILED:
                 libc.munmap(base, total)
                 return None
             at += nbytes + before

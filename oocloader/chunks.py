@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from oocloader.buffers import PAGE, map_private, on_local_file_system
+from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
 from oocloader.codecs.chain import CodecError
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.files import FileReader
@@ -23,6 +23,9 @@ from oocloader.read import JOB_NBYTES, Job, Target
 _GAP_NBYTES = 64 << 10
 # Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
 _HOT_NBYTES = 512 << 10
+
+# The system allows a process some 65,000 mappings.
+_MOST_MAPPED = 1024
 
 _thread = threading.local()
 
@@ -49,6 +52,9 @@ class ChunkReader:
         self.dtype = layout.dtype.newbyteorder("=")
         self._native = layout.dtype == self.dtype
         self.row_access = layout.chain.raw and layout.whole_rows
+        self.gathered_nbytes = layout.row_nbytes * self.shape[0] if self.row_access and self._native else 0
+        self._view: np.ndarray | None = None
+        self._viewing = threading.Lock()
         single = layout.chunk_shape == layout.shape
         self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]
         if self.row_access:
@@ -90,16 +96,64 @@ class ChunkReader:
             return None
         return mapped.view(self.dtype).reshape(stop - start, *self.shape[1:])
 
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+        if not self.gathered_nbytes:
+            return None
+        with self._viewing:
+            if self._view is None:
+                self._view = self._map_all()
+                if self._view is None:
+                    self.gathered_nbytes = 0
+                    return None
+        for index in self._files_of(pieces):
+            with self._where((pieces[0].start, pieces[-1].stop)):
+                self._files.check(index)
+        return self._view
+
     def close(self) -> None:
+        self._view = None
         self._files.close()
 
     # -- rows that lie in the file as they are
+
+    def _map_all(self) -> np.ndarray | None:
+        """All rows as one shared mapping, None where they do not lie evenly, or too widely spread."""
+        layout = self._layout
+        if (layout.file < 0).any() or not on_local_file_system(layout.files.root):
+            return None
+        try:
+            ranges = self._ranges(0, self.shape[0])
+        except CorruptChunkError:
+            return None  # the rows before it are read, and the error comes in its place
+        size = layout.files.size
+        if len(ranges) > _MOST_MAPPED or any(
+            offset + nbytes > size[file] for file, offset, nbytes, _ in ranges
+        ):
+            return None
+        with contextlib.ExitStack() as stack:
+            fds = {file: stack.enter_context(self._files.opened(file)) for file, *_ in ranges}
+            mapped = map_shared([(fds[file], offset, nbytes) for file, offset, nbytes, _ in ranges])
+        return None if mapped is None else mapped.view(self.dtype).reshape(self.shape)
+
+    def _files_of(self, pieces: Sequence[Piece]) -> list[int]:
+        """The files that hold rows of `pieces`."""
+        if len(self._layout.files.names) == 1:
+            return [0]
+        chunk_rows = self._layout.chunk_shape[0]
+        touched = [
+            self._layout.file[piece.start // chunk_rows : (piece.stop - 1) // chunk_rows + 1]
+            for piece in pieces
+        ]
+        return [int(index) for index in np.unique(np.concatenate(touched))]
 
     def _ranges(self, start: int, stop: int) -> list[tuple[int, int, int, int]]:
         """Runs of bytes that hold rows `start:stop`: (file, offset, bytes, row in the run's buffer)."""
         layout = self._layout
         row_nbytes, chunk_rows = layout.row_nbytes, layout.chunk_shape[0]
         first, last = start // chunk_rows, (stop - 1) // chunk_rows + 1
+        if last - first == 1 and layout.stored[first] == layout.chunk_nbytes:
+            begin = int(layout.offset[first]) + (start - first * chunk_rows) * row_nbytes
+            return [(int(layout.file[first]), begin, (stop - start) * row_nbytes, 0)]
         file, offset = layout.file[first:last], layout.offset[first:last]
         held = (layout.stored[first:last] != layout.chunk_nbytes) & (file >= 0)
         if held.any():

@@ -58,6 +58,11 @@ class FileReader:
         self._check(index, file.fd)
         yield file.fd
 
+    def check(self, index: int) -> None:
+        """Raise `ChangedError` where file `index` is not what it was."""
+        with self.opened(index):
+            pass
+
     def read(self, fd: int, index: int, offset: int, out: np.ndarray) -> int:
         """Fill `out` (uint8, 1-d) with the bytes at `offset` of file `index`: the number of system calls."""
         path = self._files.path(index)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import budget
-from oocloader.errors import ClosedError, DataError
+from oocloader.errors import ClosedError, DataError, SettingError
 from oocloader.order import Order
 from oocloader.passes import Feed
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
@@ -46,6 +46,8 @@ class Loader:
     - `host_memory`, `device_memory`: bytes or "2GiB", for what is read ahead on the host and what lies on
       the device.
     - `threads` that read and decode; None: one a processor, at most eight.
+    - `mmap`: None: files of local file systems are mapped where that is faster; a file that another program
+      shortens in that very moment ends the process (SIGBUS). False: files are only ever read.
     - `rows`: None | slice | integer array (sorted, unique) | boolean mask of all rows.
 
     A context manager. Raises `OocloaderError` children, before anything is read where that can be known.
@@ -71,6 +73,7 @@ class Loader:
         host_memory: int | str | None = None,
         device_memory: int | str | None = None,
         threads: int | None = None,
+        mmap: bool | None = None,
         rows: Any = None,
     ) -> None:
         self._source: Source | None = None
@@ -83,6 +86,8 @@ class Loader:
         seed = whole("seed", seed, least=0, most=2**64 - 1)
         if threads is not None:
             threads = whole("threads", threads, least=1)
+        if mmap not in (None, False):
+            raise SettingError(f"mmap={mmap!r} must be None (map files where it pays) or False (only read)")
         mixed = shuffled(shuffle)
         host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
         on_device = None if device_memory is None else budget.parse_nbytes(device_memory, "device_memory")
@@ -112,6 +117,7 @@ class Loader:
                     chunk_rows=reader.chunk_rows,
                     scratch_nbytes=reader.scratch_nbytes,
                     row_access=reader.row_access,
+                    gathered_nbytes=0 if mmap is False else reader.gathered_nbytes,
                     starts=reader.starts,
                 )
                 for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
@@ -143,7 +149,8 @@ class Loader:
                 drop_remainder=bool(drop_remainder),
                 threads=self._sizes.threads,
                 ahead=self._sizes.ahead,
-                mapping=True,
+                mapping=mmap is not False,
+                gather=self._sizes.gather,
             )
         except BaseException:
             if self._owns_store:

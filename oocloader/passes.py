@@ -28,6 +28,9 @@ class Feed:
     threads: int
     ahead: int
     mapping: bool
+    """Whether files may be mapped for windows in stored order."""
+    gather: bool = False
+    """Whether shuffled rows may be gathered straight from mapped files, which then count as resident."""
     pools: Sequence[Pool] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +57,14 @@ class Pass:
         self.error: BaseException | None = None
         self._ended = False
         self._feed = feed
-        self._staging = Staging(feed.readers, feed.pools, feed.order, self.counters, mapping=feed.mapping)
+        self._staging = Staging(
+            feed.readers,
+            feed.pools,
+            feed.order,
+            self.counters,
+            mapping=feed.mapping,
+            gather=feed.gather,
+        )
         self._ahead = ReadAhead(
             self._staging.stages(
                 epoch,

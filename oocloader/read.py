@@ -7,6 +7,7 @@ at their place in the buffer: reading, decoding and shuffling are one movement.
 from __future__ import annotations
 
 import itertools
+import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -55,6 +56,14 @@ class RowReader(Protocol):
     def map(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop` as a private copy-on-write mapping, aligned; None where that cannot be."""
 
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+        """All rows as one array to gather the rows of `pieces` from, None where that cannot be.
+
+        It must neither be written to nor handed out. `gathered_nbytes` of it count as resident memory.
+        """
+
+    gathered_nbytes: int
+
     def close(self) -> None:
         """Let go of open files."""
 
@@ -73,6 +82,7 @@ class MemoryReader:
     chunk_rows: int | None = None
     starts: tuple[int, ...] = (0,)
     scratch_nbytes = 0
+    gathered_nbytes = 0
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
@@ -87,8 +97,34 @@ class MemoryReader:
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+        return self._array if self._array.flags.c_contiguous and self._array.dtype == self.dtype else None
+
     def close(self) -> None:
         pass
+
+
+def gather_jobs(view: np.ndarray, pieces: Sequence[Piece], out: np.ndarray, counters: Counters) -> list[Job]:
+    """Jobs that copy the rows of `pieces` from `view`, which holds all rows, to their places in `out`.
+
+    Each writes a stretch of `out` from end to end: twice as fast as writing all over it.
+    """
+    at = min(piece.dest.start if isinstance(piece.dest, slice) else int(piece.dest.min()) for piece in pieces)
+    wanted = np.empty(sum(piece.rows for piece in pieces), np.int64)
+    for piece in pieces:
+        rows = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+        dest = piece.dest
+        wanted[slice(dest.start - at, dest.stop - at) if isinstance(dest, slice) else dest - at] = rows
+    source, target = view.reshape(len(view), -1), out[at : at + len(wanted)].reshape(len(wanted), -1)
+    row_nbytes = max(1, target[:1].nbytes)
+
+    def gather(lo: int, hi: int) -> None:
+        # With mode="raise" NumPy gathers to a buffer of its own first.
+        np.take(source, wanted[lo:hi], axis=0, out=target[lo:hi], mode="clip")
+        counters.add(copied_bytes=(hi - lo) * row_nbytes)
+
+    step = max(1, JOB_NBYTES // row_nbytes)
+    return [functools.partial(gather, lo, min(lo + step, len(wanted))) for lo in range(0, len(wanted), step)]
 
 
 def _copy_job(array: np.ndarray, piece: Piece, target: Target) -> Job:
@@ -109,6 +145,7 @@ class LibraryReader:
 
     row_access = False
     starts: tuple[int, ...] = (0,)
+    gathered_nbytes = 0
 
     def __init__(
         self,
@@ -161,6 +198,9 @@ class LibraryReader:
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+        return None
+
     def close(self) -> None:
         if self._close is not None:
             with self._lock:
@@ -169,6 +209,8 @@ class LibraryReader:
 
 class JoinedReader:
     """Arrays of several stores, one behind the other along the rows."""
+
+    gathered_nbytes = 0
 
     def __init__(self, readers: Sequence[RowReader]) -> None:
         self._readers = tuple(readers)
@@ -212,6 +254,9 @@ class JoinedReader:
         for first, reader in zip(self._first, self._readers, strict=False):
             if first <= start and stop <= first + reader.shape[0]:
                 return reader.map(start - first, stop - first)
+        return None
+
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
         return None
 
     def close(self) -> None:

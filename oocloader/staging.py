@@ -16,7 +16,7 @@ from oocloader.bands import Bands
 from oocloader.buffers import Pool
 from oocloader.order import Order, Window
 from oocloader.pieces import Piece, split
-from oocloader.read import Job, RowReader, Target
+from oocloader.read import Job, RowReader, Target, gather_jobs
 from oocloader.timing import Counters
 
 
@@ -122,12 +122,14 @@ class Staging:
         counters: Counters,
         *,
         mapping: bool,
+        gather: bool = False,
     ) -> None:
         self._readers = readers
         self._pools = pools
         self._order = order
         self._counters = counters
         self._mapping = mapping
+        self._gather = gather and order.shuffle
         self._bands = [Bands(order.rows.count) for _ in readers]
 
     def stages(
@@ -169,7 +171,11 @@ class Staging:
                 jobs += reader.jobs(wanted, Target(array, bands, self._counters))
             else:
                 array = _rows(pool.take(), plan.held, reader)
-                jobs += reader.jobs(pieces, Target(array, bands, self._counters))
+                view = reader.view(pieces) if self._gather else None
+                if view is None:
+                    jobs += reader.jobs(pieces, Target(array, bands, self._counters))
+                else:
+                    jobs += gather_jobs(view, pieces, array, self._counters)
             exactly.append(exact)
             arrays.append(array)
         return Stage(plan, arrays, exactly, jobs)

@@ -1,4 +1,4 @@
-"""What came out of a Loader: the numbers of the rows, where the batches lay, and how a program that used one ended."""
+"""What came out of a Loader: numbers of rows, where batches lay, and how a program that used one ended."""
 
 from __future__ import annotations
 
@@ -189,5 +189,9 @@ def finished(program: subprocess.Popen[str], *, timeout_s: float = 120) -> tuple
         out, err = program.communicate()
         raise AssertionError(f"no end within {timeout_s} s; it said:\n{out}\n{err[-4000:]}") from None
     # What TensorFlow and absl say of machines without a GPU is no news.
-    kept = [line for line in err.splitlines() if not line.startswith(("WARNING: All log", "E0000", "W0000", "I0000"))]
+    kept = [
+        line
+        for line in err.splitlines()
+        if not line.startswith(("WARNING: All log", "E0000", "W0000", "I0000"))
+    ]
     return program.returncode, out, "\n".join(kept)

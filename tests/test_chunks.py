@@ -95,6 +95,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "Fortran chunks": {"chunk_shape": (64, 4, 3), "axes": (2, 1, 0)},
 }
 ROWS = 450
+ALL = [Piece(0, ROWS, None, slice(0, ROWS))]
 
 
 def written(
@@ -363,6 +364,7 @@ def test_what_cannot_be_mapped_is_read(
 def test_compressed_chunks_are_not_mapped(tmp_path: Path) -> None:
     layout, _ = written(tmp_path, {}, step=Flip())
     assert reader_of(layout).map(0, 16) is None
+    assert reader_of(layout).view(ALL) is None
 
 
 def test_files_elsewhere_are_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,6 +372,63 @@ def test_files_elsewhere_are_not_mapped(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(oocloader.chunks, "on_local_file_system", lambda folder: False)
     assert reader_of(layout).map(0, 16) is None
     assert np.array_equal(read(reader_of(layout), 0, 16), expected[:16])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"lead": 129}, {"chunk_shape": (64, 4, 3)}, {"chunk_shape": (1, 4, 3)}],
+    ids=["one run", "one run anywhere", "chunks side by side", "chunks of one row"],
+)
+def test_view(tmp_path: Path, form: dict[str, Any]) -> None:
+    layout, expected = written(tmp_path, form)
+    reader = reader_of(layout)
+    view = reader.view(ALL)
+    assert view is not None
+    assert np.array_equal(view, expected)
+    assert not view.flags.owndata
+    assert reader.view(ALL) is view
+    assert reader.gathered_nbytes == expected.nbytes
+
+
+@pytest.mark.parametrize("gap", [0, PAGE])
+def test_view_of_chunks_in_their_own_files(tmp_path: Path, gap: int) -> None:
+    array = rows_array(640, sample_shape=(64, 64))
+    form: dict[str, Any] = {"gap": gap} if gap else {"file_each": True}
+    view = reader_of(write_layout(tmp_path, array, (64, 64, 64), **form)).view(ALL)
+    assert view is not None
+    assert np.array_equal(view, array)
+
+
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        ({}, ">f4"),
+        ({"axes": (2, 1, 0)}, "uint8"),
+        ({"chunk_shape": (64, 4, 2)}, "uint8"),
+        ({"chunk_shape": (64, 4, 3), "gap": 1}, "uint8"),
+        ({"chunk_shape": (64, 4, 3), "file_each": True}, "uint8"),
+        ({"chunk_shape": (64, 4, 3), "missing": {1}}, "uint8"),
+    ],
+)
+def test_no_view(tmp_path: Path, form: dict[str, Any], dtype: str) -> None:
+    layout, _ = written(tmp_path, form, dtype=dtype)
+    reader = reader_of(layout)
+    assert reader.view(ALL) is None
+    assert reader.gathered_nbytes == 0
+
+
+@pytest.mark.parametrize("file_each", [False, True])
+def test_a_view_notices_that_its_file_changed(tmp_path: Path, file_each: bool) -> None:
+    array = rows_array(64 * 70, sample_shape=(8, 8))
+    reader = reader_of(write_layout(tmp_path, array, (64, 8, 8), file_each=file_each))
+    assert reader.view(ALL) is not None
+    path = reader._layout.files.path(len(reader._layout.files.names) - 1)
+    os.truncate(path, os.path.getsize(path) - 1)
+    last = [Piece(64 * 69, 64 * 70, None, slice(0, 64))]
+    with pytest.raises(ChangedError, match="changed"):
+        reader.view(last)
+    if file_each:
+        assert reader.view([Piece(0, 64, None, slice(0, 64))]) is not None
 
 
 def test_bytes_behind_the_end_of_a_file_are_not_mapped(tmp_path: Path) -> None:

@@ -364,7 +364,7 @@ def test_the_garbage_collector_ends_a_pass_but_never_waits_in_a_thread_that_make
     batches = fakes.batches()
     next(batches)
     cycle = [batches]
-    cycle.append(cycle)  # type: ignore[arg-type]  # a cycle, which is the point
+    cycle.append(cycle)
     del batches, cycle
     scope: dict[str, Any] = {"collect": gc.collect}
     exec(compile("def work(): collect()", f"/somewhere/{file}", "exec"), scope)

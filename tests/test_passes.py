@@ -78,6 +78,7 @@ class Stored:
             threads=threads,
             ahead=ahead,
             mapping=mapping,
+            gather=mapping,
         )
 
 

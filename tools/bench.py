@@ -70,13 +70,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="TEXT",
         help="recipes with this text in their name; may be repeated",
     )
-    add("--rows", type=_count, help="images of 64x64x3 bytes (80000); the table has 25 times as many rows")
+    add("--rows", type=_count, help="images of 64x64x3 bytes (80000); the table has 15 times as many rows")
     add("--batch", type=_count, default=128, help="rows of a batch of images (128)")
     add("--repeats", type=_count, help="passes of each contestant, of which the median counts (5)")
     add(
         "--seconds",
         type=float,
-        help="cut a recipe's pass after so long; 0: never (0.3). The loader's passes are always whole",
+        help="cut a recipe's pass after so long; 0: never (0.25). The loader's passes are always whole",
     )
     add("--folder", type=Path, help="keep the data there and use it again (a temporary folder)")
     add("--quick", action="store_true", help="small data, one pass: to try the tool, not to compare")
@@ -94,7 +94,7 @@ def _count(text: str) -> int:
 
 def settings_from(options: argparse.Namespace, folder: Path) -> Settings:
     quick: bool = options.quick
-    seconds = options.seconds if options.seconds is not None else 0.1 if quick else 0.3
+    seconds = options.seconds if options.seconds is not None else 0.1 if quick else 0.25
     return Settings(
         folder=folder,
         rows=options.rows or (QUICK_ROWS if quick else 80_000),

@@ -27,6 +27,7 @@ class FortranReader:
 
     row_access = False
     starts: tuple[int, ...] = (0,)
+    gathered_nbytes = 0
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, files: Files, offset: int) -> None:
         self._files = FileReader(files)
@@ -52,6 +53,9 @@ class FortranReader:
         )
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
+        return None
+
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
         return None
 
     def close(self) -> None:

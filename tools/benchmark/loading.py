@@ -49,7 +49,7 @@ class Settings:
     rows: int = 80_000
     batch_size: int = 128
     repeats: int = 5
-    most_s: float | None = 0.3
+    most_s: float | None = 0.25
     quick: bool = False
     stores: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def load(settings: Settings) -> Iterator[Row]:
 
 def small_rows(settings: Settings) -> Iterator[Row]:
     """A float32 table of 64 columns, batches of 1024, against the recipes that work by batch."""
-    rows = settings.rows * 25
+    rows = settings.rows * 15
     source = table(settings.folder / f"table-{rows}", rows)
     yield from _cases(
         settings,
@@ -183,7 +183,7 @@ def open_recipe(recipe: Recipe, job: Job, role: Role, most_s: float | None) -> C
     def run(mode: Mode) -> Timing:
         return time_pass(opened.batches(), job.source, mode, most_s=most_s, unit_rows=opened.unit_rows)
 
-    return Contestant(recipe.name, role, run, close=opened.close)
+    return Contestant(recipe.name, role, run, close=opened.close, most_passes=recipe.most_passes)
 
 
 def preadv(path: Path) -> list[Contestant]:
