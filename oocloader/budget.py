@@ -18,7 +18,7 @@ from oocloader.errors import SettingError
 
 MIB = 1 << 20
 # A window in stored order: large enough that its fixed cost vanishes, small enough to stay near the caches.
-ORDERED_WINDOW = 16 * MIB
+ORDERED_WINDOW = 32 * MIB
 # A shuffled window mixes better the larger it is; this keeps the first batch under a tenth of a second away.
 SHUFFLED_WINDOW = 64 * MIB
 LARGEST_WINDOW = 256 * MIB
@@ -179,7 +179,11 @@ def choose(
     found = cuts(columns, shuffle=shuffle)
     smallest = min(found.smallest, rows)
     if window is not None:
-        window_rows = smallest = min(parse_rows(window, "window", row_nbytes), rows)
+        window_rows = parse_rows(window, "window", row_nbytes)
+        if isinstance(window, str) and window_rows > found.unit:
+            # A size is only about right anyway: chunks that windows cut are decoded to memory of their own.
+            window_rows -= window_rows % found.unit
+        window_rows = smallest = min(window_rows, rows)
     else:
         shares = [
             given // (2 * windows)

@@ -50,8 +50,8 @@ def resolve(device: str | None) -> str:
 def cross(windows: tf.data.Dataset, device: str) -> tf.data.Dataset:
     """Windows on `device`: the next is copied in the background while one is used.
 
-    On the host nothing is copied, the window is only fetched ahead. Replace this function to cross another
-    way; `tools/gpu_check.py` compares the kinds of host memory.
+    On the host nothing is copied, and readers are ahead already. Replace this function to cross another way;
+    `tools/gpu_check.py` compares the kinds of host memory.
     """
     options = tf.data.Options()
     # There is nothing to tune or to rewrite, and an iterator that tunes waits up to its period when dropped.
@@ -59,7 +59,7 @@ def cross(windows: tf.data.Dataset, device: str) -> tf.data.Dataset:
     options.experimental_optimization.apply_default_optimizations = False
     windows = windows.with_options(options)
     if is_host(device):
-        return windows.prefetch(1)
+        return windows
     return windows.apply(tf.data.experimental.prefetch_to_device(device, 1))
 
 
