@@ -92,6 +92,8 @@ class ChunkReader:
         with self._where((start, stop)), contextlib.ExitStack() as stack:
             fds = {file: stack.enter_context(self._files.opened(file)) for file, *_ in ranges}
             mapped = map_private([(fds[file], offset, nbytes) for file, offset, nbytes, _ in ranges])
+            for file, offset, nbytes, _ in ranges:
+                self._files.will_need(file, offset, nbytes)
         if mapped is None:
             return None
         return mapped.view(self.dtype).reshape(stop - start, *self.shape[1:])
@@ -186,7 +188,18 @@ class ChunkReader:
         row_nbytes = max(1, self._layout.row_nbytes)
         near = (part for piece in pieces for part in apart(piece, _GAP_NBYTES // row_nbytes))
         rows = max(1, JOB_NBYTES // row_nbytes)
-        return [self._row_job(part, target) for piece in near for part in cut(piece, rows)]
+        parts = [part for piece in near for part in cut(piece, rows)]
+        chunk_rows = self._layout.chunk_shape[0]
+        for part in parts:
+            first, last = part.start // chunk_rows, (part.stop - 1) // chunk_rows
+            if first == last and self._layout.file[first] >= 0:
+                begin = int(self._layout.offset[first]) + (part.start - first * chunk_rows) * row_nbytes
+                self._files.will_need(
+                    int(self._layout.file[first]), begin, (part.stop - part.start) * row_nbytes
+                )
+            elif first < last:
+                self._will_need(range(first, last + 1))
+        return [self._row_job(part, target) for part in parts]
 
     def _row_job(self, piece: Piece, target: Target) -> Job:
         straight = piece.pick is None and isinstance(piece.dest, slice) and self._native
@@ -230,10 +243,24 @@ class ChunkReader:
         chunks = np.arange(band * across, (band + 1) * across)
         chunks = chunks[np.lexsort((layout.offset[chunks], layout.file[chunks]))]
         groups = self._groups(chunks)
+        for group in groups:
+            self._will_need(group)
         return [
             (lambda group=group: self._decode(group, pieces, out, target))  # type: ignore[misc]  # binds group
             for group in groups
         ]
+
+    def _will_need(self, chunks: Sequence[int]) -> None:
+        """Have the stored bytes of these chunks fetched, file by file, where they lie near each other."""
+        layout = self._layout
+        at = np.asarray(chunks)
+        file = layout.file[at]
+        for index in np.unique(file[file >= 0]).tolist():
+            held = at[file == index]
+            begin = int(layout.offset[held].min())
+            nbytes = int((layout.offset[held] + layout.stored[held]).max()) - begin
+            if nbytes <= 2 * int(layout.stored[held].sum()):
+                self._files.will_need(index, begin, nbytes)
 
     def _groups(self, chunks: np.ndarray) -> list[list[int]]:
         """Chunks in file order, cut into groups that are read with one call and are worth one job."""

@@ -69,7 +69,7 @@ class Source:
 
         with tf.device("/CPU:0"):
             self._device_windows = devices.cross(windows(begun=True), device)
-            self._host_windows = windows(begun=False)
+        self._host_windows = windows
         self._finish = self._finisher(specs)
 
     @property
@@ -129,7 +129,9 @@ class Source:
             )
         feed = self.feed
         with tf.device("/CPU:0"):
-            dataset = self._host_windows.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
+            dataset = self._host_windows(begun=False).rebatch(
+                feed.batch_size, drop_remainder=feed.drop_remainder
+            )
             dataset = dataset.map(lambda *arrays: self._element(arrays))
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
             if passes != 1:

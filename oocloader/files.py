@@ -58,6 +58,15 @@ class FileReader:
         self._check(index, file.fd)
         yield file.fd
 
+    def will_need(self, index: int, offset: int, nbytes: int) -> None:
+        """Have these bytes fetched from the disk meanwhile. What cannot be read fails where it is read."""
+        if hasattr(os, "posix_fadvise"):
+            try:
+                with self.opened(index) as fd:
+                    os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
+            except (OSError, ClosedError):
+                pass
+
     def check(self, index: int) -> None:
         """Raise `ChangedError` where file `index` is not what it was."""
         with self.opened(index):

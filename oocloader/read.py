@@ -6,9 +6,11 @@ at their place in the buffer: reading, decoding and shuffling are one movement.
 
 from __future__ import annotations
 
-import itertools
+import concurrent.futures
 import functools
+import itertools
 import math
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from oocloader.timing import Counters
 Job = Callable[[], None]
 # About this many bytes are one job: large enough that a system call and a Python call do not count.
 JOB_NBYTES = 4 << 20
+_MOST_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,17 @@ class RowReader(Protocol):
 
 
 def read_rows(reader: RowReader, start: int, stop: int, out: np.ndarray) -> None:
-    """Fill `out` with rows `start:stop`, in this thread."""
+    """Fill `out` with rows `start:stop`, by several threads where there is much to read."""
     target = Target(out, Bands(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
-    for job in reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target):
-        job()
+    jobs = reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target)
+    threads = min(len(jobs), os.cpu_count() or 1, _MOST_THREADS)
+    if threads == 1 or out.nbytes < JOB_NBYTES:
+        for job in jobs:
+            job()
+        return
+    with concurrent.futures.ThreadPoolExecutor(threads, "oocloader-rows") as pool:
+        for done in [pool.submit(job) for job in jobs]:
+            done.result()
 
 
 class MemoryReader:
