@@ -146,16 +146,26 @@ def test_stacked_filters_decode_to_what_h5py_reads(names: tuple[str, ...], make:
             assert_equal_to_h5py(list(hdf5_chunks(make(shape, dtype), chunk_shape, filters)))
 
 
-# hdf5plugin itself breaks its memory where "blosc zlib" follows a compressor, misreads what "blosc2 delta"
-# wrote behind one, and szip loses bytes of what is no whole element.
-STACKABLE = sorted(HDF5_FILTERS.keys() - {"blosc zlib", "blosc2 delta", "szip"})
+# hdf5plugin's filters corrupt memory of their own where they follow one that leaves another number of bytes
+# than they were told a chunk has, and szip loses bytes of what is no whole element. So one of them comes
+# first, or behind filters that keep the size; what HDF5 brings itself may follow in any order.
+PLUGINS = sorted(name for name, (number, _) in HDF5_FILTERS.items() if number >= 307 and name != "lzf")
+SAME_SIZE = st.sampled_from([(), ("shuffle",), ("bitshuffle blocks",), ("bitshuffle", "shuffle")])
+BUILT_IN = st.lists(st.sampled_from(["shuffle", "gzip", "lzf", "fletcher32"]), max_size=3, unique=True)
+
+
+@st.composite
+def stacks(draw: st.DrawFn) -> list[str]:
+    names = [*draw(SAME_SIZE), draw(st.sampled_from(PLUGINS)), *draw(BUILT_IN)]
+    found: dict[int, str] = {}
+    for name in names:
+        found.setdefault(HDF5_FILTERS[name][0], name)
+    return list(found.values())
 
 
 @settings(max_examples=150)
 @given(
-    names=st.lists(
-        st.sampled_from(STACKABLE), min_size=1, max_size=4, unique_by=lambda name: HDF5_FILTERS[name][0]
-    ),
+    names=st.one_of(stacks(), BUILT_IN.filter(bool)),
     dtype=st.sampled_from(DTYPES),
     shapes=st.sampled_from(SHAPES),
     make=st.sampled_from([smooth, noise]),

@@ -1,0 +1,170 @@
+"""Nothing hangs and nothing is left: at the end of the interpreter, after errors, when iterators are given up."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numbered import rows_array
+from recorded import finished, started
+
+ENDINGS = {
+    "a live device iterator": "batches = iter(loader.dataset()); next(batches)",
+    "a live pipeline": "batches = iter(loader.dataset().map(lambda x, y: x)); next(batches)",
+    "a live host iterator": (
+        "host = ooc.Loader(sys.argv[1], 'x', 'y', window=64); batches = iter(host); next(batches)"
+    ),
+    "an iterator never started": "batches = iter(loader.dataset())",
+    "two iterators": "one = iter(loader); two = iter(loader); next(one), next(two)",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lifecycle")
+    np.savez(folder / "data.npz", x=rows_array(5000), y=np.arange(5000))
+    return folder / "data.npz"
+
+
+def test_the_interpreter_ends(data: Path) -> None:
+    """Within two seconds, whatever is alive, with nothing said."""
+    programs = {
+        name: started(
+            f"loader = ooc.Loader(sys.argv[1], 'x', 'y', window=64, device='/CPU:1')\n{code}\n"
+            "print(time.time(), flush=True)",
+            data,
+        )
+        for name, code in ENDINGS.items()
+    }
+    for name, program in programs.items():
+        code, out, err = finished(program)
+        # Programs end while others still run: only the last could be timed from outside.
+        assert (name, code, "Traceback" in err) == (name, 0, False), err
+        assert float(out) > 0
+
+
+@pytest.mark.parametrize("use", ["fit", "for"])
+def test_interrupted(data: Path, use: str) -> None:
+    program = started(
+        """
+        import keras
+        loader = ooc.Loader(sys.argv[1], "x", "y", window=64, device="/CPU:1")
+        model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(loader.dataset(), epochs=1, verbose=0)
+        print("ready", flush=True)
+        if sys.argv[2] == "fit":
+            model.fit(loader.dataset(), epochs=100_000, verbose=0)
+        for x, y in loader.dataset(epochs=None):
+            pass
+        """,
+        data,
+        use,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    program.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    code, _, err = finished(program, timeout_s=20)
+    assert time.monotonic() - began < 4  # two seconds on a quiet machine
+    assert code in (1, -signal.SIGINT, 130)
+    assert err.splitlines()[-1].startswith("KeyboardInterrupt")
+
+
+def test_an_error_of_the_consumer(data: Path) -> None:
+    program = started(
+        """
+        loader = ooc.Loader(sys.argv[1], "x", "y", window=64, device="/CPU:1")
+        for x, y in loader:
+            raise ZeroDivisionError("mine")
+        """,
+        data,
+    )
+    code, _, err = finished(program, timeout_s=60)
+    assert code == 1
+    assert err.splitlines()[-1] == "ZeroDivisionError: mine"
+    assert err.count("Traceback") == 1
+
+
+def test_given_up_iterators_leave_nothing(tf: Any, tmp_path: Path) -> None:
+    import gc
+    import os
+
+    import oocloader as ooc
+    from recorded import eventually, ids_of, our_threads
+
+    np.save(tmp_path / "x.npy", rows_array(2000))
+    np.save(tmp_path / "y.npy", np.arange(2000))
+    source = {"x": tmp_path / "x.npy", "y": tmp_path / "y.npy"}
+
+    def held() -> tuple[int, int]:
+        with open("/proc/self/maps") as maps:
+            mapped = sum(str(tmp_path) in line for line in maps)
+        return len(os.listdir("/proc/self/fd")), mapped
+
+    for options in ({"device": "/CPU:1"}, {"shuffle": True}):
+        with ooc.Loader(source, "x", "y", window=100, batch_size=10, **options) as loader:
+            dataset = loader.dataset()
+            for _ in range(5):
+                next(iter(dataset))
+            gc.collect()
+            assert eventually(lambda: not our_threads())
+            before = held()
+            for _ in range(100):
+                next(iter(dataset))
+            gc.collect()
+            assert eventually(lambda: not our_threads())
+            after = held()
+            assert after[0] <= before[0]
+            assert after[1] <= before[1] + 8  # windows that TensorFlow lets go of with its next call
+            assert sorted(ids_of(dataset)) == list(range(2000))
+
+
+@pytest.mark.parametrize("keep", ["cache", "list", "shuffle"])
+def test_whoever_keeps_every_batch_is_not_waited_for(tf: Any, tmp_path: Path, keep: str) -> None:
+    import oocloader as ooc
+    from recorded import ids_of
+
+    arrays = {"x": rows_array(3000), "y": np.arange(3000)}
+    with ooc.Loader(arrays, "x", "y", window=40, batch_size=10, host_memory="64KiB") as loader:
+        dataset = loader.dataset()
+        if keep == "list":
+            assert ids_of(list(dataset)) == list(range(3000))
+            return
+        kept = dataset.cache() if keep == "cache" else dataset.shuffle(10_000)
+        for _ in range(2):
+            assert sorted(ids_of(kept)) == list(range(3000))
+
+
+def test_forked_children_are_refused_and_never_hang(data: Path) -> None:
+    program = started(
+        """
+        import signal, warnings
+        warnings.simplefilter("ignore")
+        loader = ooc.Loader(sys.argv[1], "x", "y", window=64)
+        next(iter(loader))
+        for what in ("parent's", "own"):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)
+                try:
+                    used = loader if what == "parent's" else ooc.Loader(sys.argv[1], "x", "y")
+                    next(iter(used))
+                except ooc.ClosedError as error:
+                    print(what, "refused", flush=True)
+                    os._exit(0)
+                os._exit(5)
+            assert os.waitpid(child, 0)[1] == 0, what
+        assert sum(len(y) for _, y in loader) == 5000
+        """,
+        data,
+    )
+    code, out, err = finished(program)
+    assert code == 0, err
+    assert out.splitlines() == ["parent's refused", "own refused"]
