@@ -1,4 +1,4 @@
-"""Nothing hangs and nothing is left: at the end of the interpreter, after errors, when iterators are given up."""
+"""Nothing hangs and nothing is left: at the interpreter's end, after errors, of iterators given up."""
 
 from __future__ import annotations
 
