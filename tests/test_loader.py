@@ -563,8 +563,8 @@ def test_bad_options(make_store: Callable[..., Numbered], options: dict[str, Any
 def test_a_budget_that_is_named_works(make_store: Callable[..., Numbered]) -> None:
     store = make_store("h5")
     for option in ("host_memory", "device_memory"):
+        small: dict[str, Any] = {option: 100}
         with pytest.raises(ooc.SettingError, match=f"at least {option}=[0-9]+") as caught:
-            small: dict[str, Any] = {option: 100}
             ooc.Loader(store.source, "x", "y", **small)
         needed = int(str(caught.value).partition(f"at least {option}=")[2].partition(",")[0])
         named: dict[str, Any] = {option: needed}
