@@ -86,7 +86,9 @@ class Loader:
         seed = whole("seed", seed, least=0, most=2**64 - 1)
         if threads is not None:
             threads = whole("threads", threads, least=1)
-        if mmap not in (None, False):
+        if not isinstance(drop_remainder, bool):
+            raise SettingError(f"drop_remainder={drop_remainder!r} must be True or False")
+        if mmap is not None and mmap is not False:
             raise SettingError(f"mmap={mmap!r} must be None (map files where it pays) or False (only read)")
         mixed = shuffled(shuffle)
         host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
@@ -146,7 +148,7 @@ class Loader:
                 readers=readers,
                 order=order,
                 batch_size=batch_size,
-                drop_remainder=bool(drop_remainder),
+                drop_remainder=drop_remainder,
                 threads=self._sizes.threads,
                 ahead=self._sizes.ahead,
                 mapping=mmap is not False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -207,9 +208,9 @@ def dtype_nbytes(name: str) -> int:
 
 
 def _number(option: str, value: Any) -> float:
-    if isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value):
         return float(value)
-    raise SettingError(f"{option}={value!r} must be a number")
+    raise SettingError(f"{option}={value!r} must be a finite number")
 
 
 def _check_scaled(cast: Cast) -> None:

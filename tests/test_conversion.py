@@ -698,3 +698,13 @@ def test_interruption_leaves_nothing(tmp_path: Path, suffix: str, stage: str) ->
     assert (out, err, process.returncode) == ("interrupted []\n", "", 0)
     assert os.listdir(tmp_path) == [destination.name]
     assert np.array_equal(reference(destination, "x"), np.arange(5))
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("name", ["a/../b", "..", ".", "/a", "a//b", "a/", "zarr.json", "g/.zarray"])
+def test_names_that_no_array_can_have_are_refused_before_anything_is_written(
+    tmp_path: Path, name: str, suffix: str
+) -> None:
+    with pytest.raises(SettingError, match="cannot be the name of an array"):
+        convert({name: np.arange(10)}, tmp_path / f"out{suffix}")
+    assert list(tmp_path.iterdir()) == []

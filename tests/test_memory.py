@@ -30,19 +30,21 @@ def test_a_large_file(tmp_path: Path, shuffle: bool) -> None:
     program = started(
         METER
         + """
+before = now("VmRSS")
 with ooc.Loader(sys.argv[1], batch_size=128, shuffle=sys.argv[2] == "True", host_memory="128MiB") as loader:
-    before = now("VmRSS")
+    built = now("VmHWM") - before
     rows = sum(int(x.shape[0]) + int(np.frombuffer(memoryview(x), np.uint8)[::4096].sum()) for x in loader)
-    print(rows, now("VmHWM") - before, loader.sizes.host_nbytes)
+    print(rows, now("VmHWM") - before, loader.sizes.host_nbytes, built)
 """,
         path,
         shuffle,
     )
     code, out, err = finished(program)
     assert code == 0, err
-    rows, grown, planned = map(int, out.split())
+    rows, grown, planned, built = map(int, out.split())
     assert rows == 1 << 17
     assert planned <= 128 * MIB
+    assert built < 32
     assert grown < 400
 
 

@@ -23,6 +23,7 @@ from oocloader.conversion.report import ConvertReport
 from oocloader.errors import OocloaderError, SettingError, StoreError
 from oocloader.stores import Store, StoredArray, open_store
 
+_NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
 _SUFFIXES: dict[str, Format] = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
 
 
@@ -62,6 +63,8 @@ def convert(
     chunk_rows = _checked_rows(chunk_rows)
     with open_store(source) as store:
         names = _new_names(source, store, store_format)
+        for name in names:
+            _check_name(name)
         check_sources((store.arrays[name] for name in names.values()), where=store.path)
         sources = {new: store[name] for new, name in names.items()}
         plan = make_plan(
@@ -125,6 +128,16 @@ def _checked_rows(chunk_rows: int | None) -> int | None:
     if rows < 1:
         raise SettingError(f"chunk_rows: expected a whole number of at least 1, got {chunk_rows!r}")
     return rows
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that is no path of groups in either format, or that Zarr keeps its metadata under."""
+    parts = name.split("/")
+    if name and any(part in _NO_NAMES for part in parts):
+        raise SettingError(
+            f"{name!r} cannot be the name of an array: use letters, digits, '_', '-' and '.', "
+            "and '/' between the names of groups"
+        )
 
 
 def _new_names(source: Any, store: Store, store_format: Format) -> dict[str, str]:
