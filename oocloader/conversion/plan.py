@@ -159,10 +159,12 @@ def check_sources(sources: Iterable[ArrayInfo], *, where: str) -> None:
     rows differ.
     """
     infos = list(sources)
+    good = next((info.name for info in infos if info.reader != "none"), None)
+    others = "" if good is None else f"; to convert another, name it, such as {where}::{good}"
     for info in infos:
         if info.reader == "none":
             raise UnsupportedArrayError(
-                f"{where}: array {info.name!r} cannot be converted: {info.reason}",
+                f"{where}: array {info.name!r} cannot be converted: {info.reason}{others}",
                 file=where,
                 array=info.name,
             )
