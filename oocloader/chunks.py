@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -26,6 +26,10 @@ _HOT_NBYTES = 512 << 10
 
 # The system allows a process some 65,000 mappings.
 _MOST_MAPPED = 1024
+
+# File, offset, bytes, row in the buffer of the rows asked for.
+_Range = tuple[int, int, int, int]
+_Map = Callable[[Sequence[tuple[int, int, int]]], np.ndarray | None]
 
 _thread = threading.local()
 
@@ -80,23 +84,16 @@ class ChunkReader:
         )
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
-        if not (self.row_access and self._native) or not on_local_file_system(self._layout.files.root):
+        if not (self.row_access and self._native):
             return None
-        ranges = self._ranges(start, stop)
-        # Bytes behind the end of a file can be mapped, and then end the process when they are touched.
-        size = self._layout.files.size
-        if any(file < 0 or offset + nbytes > size[file] for file, offset, nbytes, _ in ranges):
-            return None
-        if any(offset % PAGE for _, offset, _, _ in ranges[1:]):
-            return None
-        with self._where((start, stop)), contextlib.ExitStack() as stack:
-            fds = {file: stack.enter_context(self._files.opened(file)) for file, *_ in ranges}
-            mapped = map_private([(fds[file], offset, nbytes) for file, offset, nbytes, _ in ranges])
-            for file, offset, nbytes, _ in ranges:
-                self._files.will_need(file, offset, nbytes)
+        with self._where((start, stop)):
+            ranges = self._ranges(start, stop)
+            mapped = self._mapped(ranges, map_private)
         if mapped is None:
             return None
-        return mapped.view(self.dtype).reshape(stop - start, *self.shape[1:])
+        for file, offset, nbytes, _ in ranges:
+            self._files.will_need(file, offset, nbytes)
+        return mapped.reshape(stop - start, *self.shape[1:])
 
     def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
         if not self.gathered_nbytes:
@@ -120,22 +117,30 @@ class ChunkReader:
 
     def _map_all(self) -> np.ndarray | None:
         """All rows as one shared mapping, None where they do not lie evenly, or too widely spread."""
-        layout = self._layout
-        if (layout.file < 0).any() or not on_local_file_system(layout.files.root):
+        if (self._layout.file < 0).any():
             return None
         try:
             ranges = self._ranges(0, self.shape[0])
         except CorruptChunkError:
             return None  # the rows before it are read, and the error comes in its place
-        size = layout.files.size
-        if len(ranges) > _MOST_MAPPED or any(
-            offset + nbytes > size[file] for file, offset, nbytes, _ in ranges
-        ):
+        mapped = self._mapped(ranges, map_shared) if len(ranges) <= _MOST_MAPPED else None
+        return None if mapped is None else mapped.reshape(self.shape)
+
+    def _mapped(self, ranges: Sequence[_Range], how: _Map) -> np.ndarray | None:
+        """Runs of bytes as one mapping, values in a row; None where they cannot be mapped."""
+        # Bytes behind the end of a file can be mapped, and then end the process when they are touched.
+        size = self._layout.files.size
+        if any(file < 0 or offset + nbytes > size[file] for file, offset, nbytes, _ in ranges):
+            return None
+        if not on_local_file_system(self._layout.files.root):
+            return None
+        # Known before the files are opened: most stores whose chunks are files end here.
+        if any(offset % PAGE for _, offset, _, _ in ranges[1:]):
             return None
         with contextlib.ExitStack() as stack:
             fds = {file: stack.enter_context(self._files.opened(file)) for file, *_ in ranges}
-            mapped = map_shared([(fds[file], offset, nbytes) for file, offset, nbytes, _ in ranges])
-        return None if mapped is None else mapped.view(self.dtype).reshape(self.shape)
+            mapped = how([(fds[file], offset, nbytes) for file, offset, nbytes, _ in ranges])
+        return None if mapped is None else mapped.view(self.dtype)
 
     def _files_of(self, pieces: Sequence[Piece]) -> list[int]:
         """The files that hold rows of `pieces`."""
@@ -148,7 +153,7 @@ class ChunkReader:
         ]
         return [int(index) for index in np.unique(np.concatenate(touched))]
 
-    def _ranges(self, start: int, stop: int) -> list[tuple[int, int, int, int]]:
+    def _ranges(self, start: int, stop: int) -> list[_Range]:
         """Runs of bytes that hold rows `start:stop`: (file, offset, bytes, row in the run's buffer)."""
         layout = self._layout
         row_nbytes, chunk_rows = layout.row_nbytes, layout.chunk_shape[0]
@@ -189,16 +194,8 @@ class ChunkReader:
         near = (part for piece in pieces for part in apart(piece, _GAP_NBYTES // row_nbytes))
         rows = max(1, JOB_NBYTES // row_nbytes)
         parts = [part for piece in near for part in cut(piece, rows)]
-        chunk_rows = self._layout.chunk_shape[0]
         for part in parts:
-            first, last = part.start // chunk_rows, (part.stop - 1) // chunk_rows
-            if first == last and self._layout.file[first] >= 0:
-                begin = int(self._layout.offset[first]) + (part.start - first * chunk_rows) * row_nbytes
-                self._files.will_need(
-                    int(self._layout.file[first]), begin, (part.stop - part.start) * row_nbytes
-                )
-            elif first < last:
-                self._will_need(range(first, last + 1))
+            self._rows_will_be_needed(part.start, part.stop)
         return [self._row_job(part, target) for part in parts]
 
     def _row_job(self, piece: Piece, target: Target) -> Job:
@@ -249,6 +246,17 @@ class ChunkReader:
             (lambda group=group: self._decode(group, pieces, out, target))  # type: ignore[misc]  # binds group
             for group in groups
         ]
+
+    def _rows_will_be_needed(self, start: int, stop: int) -> None:
+        chunk_rows = self._layout.chunk_shape[0]
+        first, last = start // chunk_rows, (stop - 1) // chunk_rows
+        if first < last:
+            self._will_need(range(first, last + 1))
+        elif (file := int(self._layout.file[first])) >= 0:
+            # A chunk may be the whole array.
+            row_nbytes = self._layout.row_nbytes
+            begin = int(self._layout.offset[first]) + (start - first * chunk_rows) * row_nbytes
+            self._files.will_need(file, begin, (stop - start) * row_nbytes)
 
     def _will_need(self, chunks: Sequence[int]) -> None:
         """Have the stored bytes of these chunks fetched, file by file, where they lie near each other."""

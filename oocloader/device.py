@@ -38,7 +38,8 @@ def resolve(device: str | None) -> str:
     if isinstance(device, str):
         try:
             spec = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/{device}")
-            wanted = f"{spec.device_type}:{spec.device_index or 0}" if spec.device_type else None
+            here = spec.job in (None, "localhost") and not spec.task and not spec.replica
+            wanted = f"{spec.device_type}:{spec.device_index or 0}" if spec.device_type and here else None
         except ValueError:
             pass
     if wanted not in known:

@@ -36,6 +36,18 @@ def test_one_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert np.array_equal(found[:], x)
 
 
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_what_a_user_must_know_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File(tmp_path / "packed.h5", "w") as file:
+        file["x"] = np.arange(10, dtype="u1")
+        file["x"].attrs["scale_factor"] = 0.5
+    assert main(["convert", f"{tmp_path}/packed.h5", f"{tmp_path}/x.zarr"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("oocloader: note: ")
+    assert "scale_factor" in err
+    assert err.count("\n") == 1
+
+
 def test_several_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x, y = rows_array(100, "uint8"), np.arange(100)
     np.save(tmp_path / "images=1.npy", x)

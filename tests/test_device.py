@@ -40,7 +40,9 @@ def test_resolve(named: str | None, found: str) -> None:
     assert resolve(named) == found
 
 
-@pytest.mark.parametrize("named", ["/GPU:0", "/CPU:2", "gpu", "", "/", "nonsense", "/CPU:x", 1, ["/CPU:0"]])
+@pytest.mark.parametrize(
+    "named", ["/GPU:0", "/CPU:2", "gpu", "", "/", "nonsense", "/CPU:x", "/job:x/CPU:0", 1, ["/CPU:0"]]
+)
 def test_resolve_lists_the_devices_there_are(named: Any) -> None:
     from oocloader.device import resolve
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
@@ -43,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     An error is one line on stderr.
     """
     try:
-        with _sigterm_raised():
+        with _sigterm_raised(), warnings.catch_warnings():
+            warnings.showwarning = _note
             _run(sys.argv[1:] if arguments is None else list(arguments))
         return _DONE
     except typer.Exit as leave:
@@ -75,6 +77,11 @@ def _run(arguments: list[str]) -> None:
     command = typer.main.get_command(app)
     with command.make_context("oocloader", arguments) as context:
         command.invoke(context)
+
+
+def _note(message: Warning | str, *place: object, **more: object) -> None:
+    """A warning as one line on stderr."""
+    _say(f"note: {message}", _DONE)
 
 
 def _say(line: str, code: int) -> int:

@@ -34,7 +34,7 @@ def convert(
         typer.Option(
             metavar="NAME[:LEVEL]",
             help="none, zstd, gzip, lz4 or blosc. none loads fastest from memory and fast disks; zstd where"
-            " the disk is slower than about 3 GB/s and the data gets smaller.",
+            " the disk is slower than it decodes (2 to 3 GB/s on two cores) and the data gets smaller.",
         ),
     ] = "none",
     chunk_rows: Annotated[

@@ -91,7 +91,7 @@ def _step(entry: Filter, dtype: np.dtype, chunk_shape: tuple[int, ...]) -> Step:
     known, package = FILTERS.get(filter_id, (filter_name(filter_id, name), None))
     step = _decoder(filter_id, tuple(values), dtype, chunk_shape)
     if step is None:
-        text = f"filter {filter_id} ({known}), client values {tuple(values)}, is not decoded here"
+        text = f"filter {filter_id} ({known}) as it is set here is not decoded by oocloader"
         raise NoChain(text, codec=filter_id, package=package)
     return step
 

@@ -44,9 +44,10 @@ def convert(
     - `destination`: ends in `.zarr` (Zarr format 3), `.h5` or `.hdf5`.
     - `codec`: `none`, `zstd`, `gzip`, `lz4` or `blosc` (LZ4 behind a byte shuffle), with `:level` if
       wanted. Uncompressed chunks load fastest from memory and fast disks, and each row can be read
-      alone; zstd pays where the disk is slower than about 3 GB/s and the data gets smaller, or
-      room counts. In HDF5, programs other than this one need the package hdf5plugin for zstd, lz4 and
-      blosc; lz4 in Zarr is not in its specification and is read by zarr-python.
+      alone; zstd pays where the disk is slower than zstd decodes (2 to 3 GB/s on two cores) and the
+      data gets smaller, or room counts. In HDF5, programs other than this one need the package
+      hdf5plugin for zstd, lz4 and blosc; lz4 in Zarr is not in its specification and is read by
+      zarr-python.
     - `chunk_rows`: rows of a chunk, for every array; else near 8 MiB, at most a thousandth of the rows,
       but at least 64 KiB. Where that makes many chunks, Zarr chunks are packed into shards.
     - `overwrite`: replace what is there once the new store is complete.
