@@ -33,7 +33,7 @@ class Element:
 
 
 def _assembled(structure: Any, arrays: Sequence[Any]) -> Any:
-    # Once a batch: tf.nest takes fifty times as long.
+    # Once a batch: tf.nest took 50 microseconds for it.
     if isinstance(structure, int):
         return arrays[structure]
     if isinstance(structure, tuple):

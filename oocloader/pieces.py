@@ -37,7 +37,7 @@ class Piece:
 def place(out: np.ndarray, dest: Dest, rows: np.ndarray) -> None:
     """Put `rows` (n, *sample_shape) at `dest` of `out` (rows, *sample_shape), in the dtype of `out`.
 
-    Scattered rows are copied as one opaque item each: NumPy takes twice as long to copy them axis by axis.
+    Scattered rows are copied as one opaque item each: for rows of 256 bytes that was 1.6 times as fast.
     """
     plain = out.flags.c_contiguous and rows.flags.c_contiguous and out[:1].nbytes and rows.dtype == out.dtype
     if isinstance(dest, slice) or not plain:
