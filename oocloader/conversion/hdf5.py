@@ -8,6 +8,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.conversion.encode import hdf5_filter
 from oocloader.conversion.plan import ArrayPlan, Plan
@@ -134,7 +135,12 @@ class _Dataset:
     def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> None:
         """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long."""
         at = 0
-        for chunk, nbytes in enumerate(sizes, first_chunk):
-            self._dataset.write_direct_chunk((chunk * self._chunk_rows, *self._rest), data[at : at + nbytes])
-            at += nbytes
+        # h5py enters HDF5 one thread at a time, except here, where it forgets to (seen in 3.14): another
+        # thread that uses any HDF5 file meanwhile would corrupt the library's memory.
+        with phil:
+            for chunk, nbytes in enumerate(sizes, first_chunk):
+                self._dataset.write_direct_chunk(
+                    (chunk * self._chunk_rows, *self._rest), data[at : at + nbytes]
+                )
+                at += nbytes
         self.stored_nbytes += at

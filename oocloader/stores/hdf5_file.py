@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import h5py
 import numpy as np
+from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.errors import ChangedError, ClosedError, StoreError
 
@@ -54,8 +55,11 @@ def _held_by_writer(error: OSError) -> bool:
 
 def _refuse_open_here(path: str) -> None:
     """What this process wrote may still be in the library's cache, not in the file."""
-    for file in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
-        if file.get_intent() & h5py.h5f.ACC_RDWR and _same_file(os.fsdecode(file.name), path):
+    with phil:  # another thread may close one of them between these calls
+        files = h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE)
+        written = [file.name for file in files if file.get_intent() & h5py.h5f.ACC_RDWR]
+    for name in written:
+        if _same_file(os.fsdecode(name), path):
             raise StoreError(f"{path}: is open for writing in this process; close it first", file=path)
 
 
