@@ -175,6 +175,47 @@ def choose(
     the machine has to spare. A host budget may allow fewer than `threads`. Raises `SettingError`, naming
     the smallest budget that works.
     """
+    budgets = {"host_memory": host_memory, "device_memory": device_memory}
+    refusal: _TooSmallError | None = None
+    while True:
+        try:
+            found = _choose(
+                rows,
+                columns,
+                batch_size=batch_size,
+                shuffle=shuffle,
+                block=block,
+                window=window,
+                host_memory=budgets["host_memory"],
+                device_memory=budgets["device_memory"],
+                threads=threads,
+                free_host_memory=free_host_memory,
+            )
+        except _TooSmallError as error:
+            # A larger budget makes larger windows, which may need more in turn: what is named has been tried.
+            budgets[error.option] = error.needed
+            if refusal is None or refusal.option == error.option:
+                refusal = error if refusal is None else refusal.needing(error.needed)
+            continue
+        if refusal is not None:
+            # Plain, so that it can be pickled.
+            raise SettingError(refusal.message)
+        return found
+
+
+def _choose(
+    rows: int,
+    columns: Sequence[Column],
+    *,
+    batch_size: int,
+    shuffle: bool,
+    block: int | str | None,
+    window: int | str | None,
+    host_memory: int | None,
+    device_memory: int | None,
+    threads: int,
+    free_host_memory: int,
+) -> Sizes:
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
     found = cuts(columns, shuffle=shuffle)
     smallest = min(found.smallest, rows)
@@ -217,7 +258,7 @@ def choose(
             needed = max(needed, 2 * besides)
         if given is not None and given < needed:
             fitting = (given - besides) // windows // row_nbytes
-            raise _too_small(option, given, needed, smallest, fitting, chosen=window is not None)
+            raise _TooSmallError(option, given, needed, smallest, fitting, chosen=window is not None)
 
     if host_memory is not None and scratch:
         threads = max(1, min(threads, (host_memory - HOST_WINDOWS * staged - kept) // scratch))
@@ -261,16 +302,27 @@ def _kept_nbytes(rows: int, columns: Sequence[Column], block: int, starts: tuple
     )
 
 
-def _too_small(
-    option: str, given: int, needed: int, rows: int, fitting: int, *, chosen: bool
-) -> SettingError:
-    remedy = f"give at least {option}={needed}"
-    if chosen:
-        remedy += ", or a smaller window"
-    elif fitting >= rows:
-        remedy += f", or window={rows}"
-    elif rows > 1:
-        remedy += f", or convert to smaller chunks than {rows} rows (oocloader convert --chunk-rows)"
-    else:
-        remedy += ", or a smaller batch_size"
-    return SettingError(f"{option}={given} is too small for windows of {rows} rows: {remedy}")
+class _TooSmallError(SettingError):
+    """A budget that cannot work, and the smallest that does."""
+
+    def __init__(
+        self, option: str, given: int, needed: int, rows: int, fitting: int, *, chosen: bool
+    ) -> None:
+        remedy = f"give at least {option}={needed}"
+        if chosen:
+            remedy += ", or a smaller window"
+        elif fitting >= rows:
+            remedy += f", or window={rows}"
+        elif rows > 1:
+            remedy += f", or convert to smaller chunks than {rows} rows (oocloader convert --chunk-rows)"
+        else:
+            remedy += ", or a smaller batch_size"
+        super().__init__(f"{option}={given} is too small for windows of {rows} rows: {remedy}")
+        self.option = option
+        self.needed = needed
+        self._facts = given, rows, fitting, chosen
+
+    def needing(self, needed: int) -> _TooSmallError:
+        """The same refusal, naming another budget."""
+        given, rows, fitting, chosen = self._facts
+        return _TooSmallError(self.option, given, needed, rows, fitting, chosen=chosen)
