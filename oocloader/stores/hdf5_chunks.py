@@ -17,11 +17,14 @@ import numpy as np
 from oocloader.codecs.chain import Chain
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.layout import Files, Layout
+from oocloader.stores.hdf5_btree import ChunkTable, chunk_table
 from oocloader.stores.hdf5_file import user_block_left_out
 
 ALL_SKIPPED = np.uint32(0xFFFFFFFF)
 # A chunk index is listed as Python tuples of 250 bytes; this many at a time.
 _BATCH = 1 << 20
+# Listing fewer chunks than this takes the library milliseconds.
+_MANY = 1 << 12
 
 
 def contiguous_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], name: str) -> Layout:
@@ -50,8 +53,6 @@ def chunked_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], chain: Chain, na
     shape, chunk_shape = dataset.shape, dataset.chunks
     grid = tuple(-(-n // c) for n, c in zip(shape, chunk_shape, strict=True))
     index, offset, stored, mask = _listed_chunks(dataset, grid, chunk_shape)
-    if dataset.file.userblock_size and user_block_left_out()[0]:
-        offset += dataset.file.userblock_size
     size = int(files.size[0])
     outside = (offset < 0) | (offset > size) | (stored < 0) | (stored > size - offset)
     if outside.any():
@@ -95,7 +96,11 @@ def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> np.ndarray:
 def _listed_chunks(
     dataset: h5py.Dataset, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Number in `grid`, offset, stored bytes and filter mask of every chunk that was written."""
+    """Number in `grid`, offset in the file, stored bytes and filter mask of every chunk that was written."""
+    read = _read_index(dataset) if math.prod(grid) >= _MANY else None
+    if read is not None:
+        index, inside = _numbers(read.corner, grid, chunk_shape)
+        return index, read.offset[inside], read.stored[inside], read.mask[inside]
     batches: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     found: list[Any] = []
 
@@ -108,9 +113,7 @@ def _listed_chunks(
             for column, dtype in ((1, np.uint32), (2, np.uint64), (3, np.uint64))
         )
         found.clear()
-        cells = corners.reshape(-1, len(grid)) // np.array(chunk_shape)
-        inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
-        numbers = np.ravel_multi_index(tuple(cells[inside].T), grid)
+        numbers, inside = _numbers(corners.reshape(-1, len(grid)), grid, chunk_shape)
         # What no file can have becomes negative here, and is refused by the caller.
         batches.append((numbers, offsets[inside].view(np.int64), sizes[inside].view(np.int64), masks[inside]))
 
@@ -125,7 +128,30 @@ def _listed_chunks(
         dataset.id.chunk_iter(found.append if math.prod(grid) <= _BATCH else add)
         flush()
     index, offset, stored, mask = (np.concatenate(column) for column in zip(*batches, strict=True))
+    if dataset.file.userblock_size and user_block_left_out()[0]:
+        offset += dataset.file.userblock_size
     return index, offset, stored, mask
+
+
+def _read_index(dataset: h5py.Dataset) -> ChunkTable | None:
+    """The index as it is in the file, None where only the library can say."""
+    file = dataset.file
+    if file.swmr_mode or file.driver not in ("sec2", "stdio"):
+        return None
+    # h5py.h5o.get_info tells the address too, but walks the index for it, as long as reading it takes here.
+    link = file.id.links.get_info(dataset.name.encode("utf-8", "surrogateescape"))
+    if link.type != h5py.h5l.TYPE_HARD:
+        return None
+    return chunk_table(file.filename, int(link.u), dataset.ndim, base=int(file.userblock_size))
+
+
+def _numbers(
+    corner: np.ndarray, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers in `grid` of the chunks whose first elements are `corner`, and which of these lie in it."""
+    cells = corner // np.array(chunk_shape)
+    inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
+    return np.ravel_multi_index(tuple(cells[inside].T), grid), inside
 
 
 @contextmanager
