@@ -77,33 +77,33 @@ class Bands:
         rows: int,
         band_rows: int,
         decode: Decode,
-        direct: Callable[[int, int, int, list[Piece]], list[Job] | None] | None = None,
+        direct: Callable[[dict[int, list[Piece]]], list[Job]] | None = None,
     ) -> list[Job]:
         """Jobs that bring `pieces` of an array of `rows` rows, kept `band_rows` to a band, into `out`.
 
-        `direct(band, lo, hi, pieces)` may offer jobs that bring a band which no other window needs to
-        its places without a buffer in between.
+        `direct(pieces by band)` brings the bands that no other window needs to their places, without a
+        buffer in between and all of them at once, so that neighbours can be read together.
         """
         jobs: list[Job] = []
+        unshared: dict[int, list[Piece]] = {}
         for band, parts in split(pieces, band_rows):
             lo, hi = band * band_rows, min(rows, (band + 1) * band_rows)
             taken = sum(part.rows for part in parts)
             entry, fresh = self._claim(band, taken, self._wanted(lo, hi))
             if entry is None:
+                if direct is not None:
+                    unshared[band] = parts
+                    continue
                 whole = parts[0]
                 if len(parts) == 1 and taken == hi - lo and isinstance(whole.dest, slice):
                     jobs += decode(band, lo, hi, out[whole.dest])
-                    continue
-                offered = direct(band, lo, hi, parts) if direct is not None else None
-                if offered is not None:
-                    jobs += offered
                     continue
                 entry, fresh = _Kept(0), True
             if fresh:
                 jobs += self._filling(entry, band, lo, hi, out, parts, decode)
             else:
                 jobs.append(self._taking(entry, lo, out, parts))
-        return jobs
+        return direct(unshared) + jobs if direct is not None and unshared else jobs
 
     def _claim(self, band: int, taken: int, wanted: int) -> tuple[_Kept | None, bool]:
         with self._changed:

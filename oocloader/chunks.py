@@ -57,6 +57,7 @@ class ChunkReader:
         self._native = layout.dtype == self.dtype
         self.row_access = layout.chain.raw and layout.whole_rows
         self.gathered_nbytes = layout.row_nbytes * self.shape[0] if self.row_access and self._native else 0
+        self._per_group = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
         self._view: np.ndarray | None = None
         self._viewing = threading.Lock()
         single = layout.chunk_shape == layout.shape
@@ -65,7 +66,9 @@ class ChunkReader:
             self.scratch_nbytes = max(_HOT_NBYTES, layout.row_nbytes)
         else:
             # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
-            stored = max(0 if layout.whole_rows else JOB_NBYTES, int(layout.stored.max(initial=0)))
+            stored = largest = int(layout.stored.max(initial=0))
+            if self._per_group > 1:
+                stored = max(largest, min(JOB_NBYTES, self._per_group * (largest + _GAP_NBYTES)))
             decoded = layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
             self.scratch_nbytes = stored + decoded + layout.chunk_shape[0] * layout.row_nbytes
 
@@ -78,9 +81,9 @@ class ChunkReader:
             rows=self.shape[0],
             band_rows=self._layout.chunk_shape[0],
             decode=lambda band, lo, hi, out: self._band_jobs(
-                band, [Piece(lo, hi, None, slice(0, hi - lo))], out, target
+                {band: [Piece(lo, hi, None, slice(0, hi - lo))]}, out, target
             ),
-            direct=lambda band, lo, hi, parts: self._band_jobs(band, parts, target.rows, target),
+            direct=lambda pieces: self._band_jobs(pieces, target.rows, target),
         )
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
@@ -233,11 +236,12 @@ class ChunkReader:
 
     # -- chunks that have to be decoded or put together
 
-    def _band_jobs(self, band: int, pieces: list[Piece], out: np.ndarray, target: Target) -> list[Job]:
-        """Jobs that decode the chunks of a band and put the rows of `pieces` into `out`."""
+    def _band_jobs(self, pieces: dict[int, list[Piece]], out: np.ndarray, target: Target) -> list[Job]:
+        """Jobs that decode the chunks of bands and put the rows of their `pieces` into `out`."""
         layout = self._layout
         across = math.prod(layout.grid[1:])
-        chunks = np.arange(band * across, (band + 1) * across)
+        bands = np.fromiter(pieces, np.int64, len(pieces))
+        chunks = (bands[:, np.newaxis] * across + np.arange(across)).reshape(-1)
         chunks = chunks[np.lexsort((layout.offset[chunks], layout.file[chunks]))]
         groups = self._groups(chunks)
         for group in groups:
@@ -273,7 +277,6 @@ class ChunkReader:
     def _groups(self, chunks: np.ndarray) -> list[list[int]]:
         """Chunks in file order, cut into groups that are read with one call and are worth one job."""
         layout = self._layout
-        per_group = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
         if len(chunks) == 1:
             return [chunks.tolist()]
         file, offset = layout.file[chunks].tolist(), layout.offset[chunks].tolist()
@@ -284,20 +287,23 @@ class ChunkReader:
             # Files of one chunk each still share a job: a job is worth more than a chunk of a few kilobytes.
             same = at > 0 and file[at] == file[at - 1]
             far = same and (offset[at] - end[at - 1] > _GAP_NBYTES or end[at] - begin > JOB_NBYTES)
-            if at == 0 or far or len(groups[-1]) >= per_group:
+            if at == 0 or far or len(groups[-1]) >= self._per_group:
                 groups.append([])
             if not (same and groups[-1]):
                 begin = offset[at]
             groups[-1].append(chunk)
         return groups
 
-    def _decode(self, chunks: list[int], pieces: list[Piece], out: np.ndarray, target: Target) -> None:
+    def _decode(
+        self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, target: Target
+    ) -> None:
         layout = self._layout
+        across = math.prod(layout.grid[1:])
         for file, group in itertools.groupby(chunks, key=lambda chunk: int(layout.file[chunk])):
             members = list(group)
             if file < 0:
                 for chunk in members:
-                    self._place(chunk, None, pieces, out)
+                    self._place(chunk, None, pieces[chunk // across], out)
                 continue
             begin = int(layout.offset[members[0]])
             end = max(self._end(chunk) for chunk in members)
@@ -308,7 +314,8 @@ class ChunkReader:
             read = time.perf_counter()
             for chunk in members:
                 at = int(layout.offset[chunk]) - begin
-                self._decode_one(chunk, stored[at : at + int(layout.stored[chunk])], pieces, out)
+                nbytes = int(layout.stored[chunk])
+                self._decode_one(chunk, stored[at : at + nbytes], pieces[chunk // across], out)
             target.counters.add(
                 read_calls=calls,
                 read_bytes=end - begin,

@@ -171,7 +171,9 @@ class Staging:
                 jobs += reader.jobs(wanted, Target(array, bands, self._counters))
             else:
                 array = _rows(pool.take(), plan.held, reader)
-                view = reader.view(pieces) if self._gather else None
+                # What takes no mapping to gather from is in memory.
+                may_view = self._gather and (self._mapping or not reader.gathered_nbytes)
+                view = reader.view(pieces) if may_view else None
                 if view is None:
                     jobs += reader.jobs(pieces, Target(array, bands, self._counters))
                 else:

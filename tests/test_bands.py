@@ -37,7 +37,7 @@ class Chunked:
             rows=len(self.rows),
             band_rows=self._band_rows,
             decode=self._decode,
-            direct=(lambda band, lo, hi, parts: self._place(band, parts, out)) if self._direct else None,
+            direct=(lambda found: self._placing(found, out)) if self._direct else None,
         )
 
     def _decode(self, band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
@@ -51,6 +51,9 @@ class Chunked:
             return decode
 
         return [job(part) for part in range(self._parts)]
+
+    def _placing(self, found: dict[int, list[Piece]], out: np.ndarray) -> list[Job]:
+        return [job for band, parts in found.items() for job in self._place(band, parts, out)]
 
     def _place(self, band: int, parts: list[Piece], out: np.ndarray) -> list[Job]:
         def read() -> None:
@@ -121,7 +124,7 @@ def test_a_pass_decodes_each_band_once(
 
 
 def test_whole_bands_are_decoded_to_their_place() -> None:
-    source = Chunked(100, 10, direct=True)
+    source = Chunked(100, 10)
     out = np.full(40, -1)
     run(source.jobs(Bands(RowSet(0, 100).count), [Piece(20, 60, None, slice(0, 40))], out))
     assert np.array_equal(out, np.arange(20, 60))
