@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import device as devices
-from oocloader.errors import ClosedError, OocloaderError
+from oocloader.errors import ClosedError, OocloaderError, StateError
 from oocloader.passes import Feed, Pass
+from oocloader.rest import Position
 from oocloader.selection import Cast
 
 logger = logging.getLogger("oocloader")
@@ -44,12 +45,14 @@ def _assembled(structure: Any, arrays: Sequence[Any]) -> Any:
 class Source:
     """The feed of one loader as seen by TensorFlow. Built once a loader: `from_generator` stays for ever."""
 
-    def __init__(self, feed: Feed, element: Element, *, device: str, next_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, feed: Feed, element: Element, *, device: str, next_position: Callable[[], Position]
+    ) -> None:
         self.feed = feed
         self.element = element
         self.device = device
         self.last_pass: Pass | None = None
-        self._next_epoch = next_epoch
+        self._next_position = next_position
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._begun: Pass | None = None
@@ -64,8 +67,10 @@ class Source:
         # The closure lives as long as the process, so it holds the source weakly.
         source = weakref.ref(self)
 
-        def windows(*, begun: bool) -> tf.data.Dataset:
-            return tf.data.Dataset.from_generator(lambda: _windows(source, begun), output_signature=specs)
+        def windows(*, begun: bool, counted: bool = False) -> tf.data.Dataset:
+            return tf.data.Dataset.from_generator(
+                lambda: _windows(source, begun, counted), output_signature=specs
+            )
 
         with tf.device("/CPU:0"):
             self._device_windows = devices.cross(windows(begun=True), device)
@@ -84,7 +89,8 @@ class Source:
     def begin(self) -> Pass:
         """The next pass."""
         self.refuse()
-        started = Pass(self.feed, self._next_epoch())
+        at = self._next_position()
+        started = Pass(self.feed, at.epoch, start=at.batches, history=at.history)
         self._running.add(started)
         self.last_pass = started
         return started
@@ -111,7 +117,6 @@ class Source:
             owner=owner,
             passes=passes,
             batch_size=self.feed.batch_size,
-            batches=self.feed.batches,
             device=self.device,
             element_spec=self.element_spec,
         )
@@ -128,12 +133,22 @@ class Source:
                 "Give dtype=, scale= or offset= to the Loader to keep that work on the device"
             )
         feed = self.feed
+        # A pass that starts in the middle has fewer.
+        counted = feed.progress.pending is None
         with tf.device("/CPU:0"):
-            dataset = self._host_windows(begun=False).rebatch(
-                feed.batch_size, drop_remainder=feed.drop_remainder
-            )
+            dataset = self._host_windows(begun=False, counted=counted)
+            if feed.order.shard[1] == 1:
+                dataset = dataset.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
+            else:
+                # The last batch of a shard may have been halved: it must not be put together again.
+                dataset = dataset.flat_map(
+                    lambda *window: tf.data.Dataset.from_tensors(window).rebatch(
+                        feed.batch_size, drop_remainder=feed.drop_remainder
+                    )
+                )
             dataset = dataset.map(lambda *arrays: self._element(arrays))
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
+            if counted:
+                dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
             if passes != 1:
                 dataset = dataset.repeat(passes)
             return dataset.prefetch(1)
@@ -195,11 +210,13 @@ def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]
     return results
 
 
-def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndarray, ...]]:
+def _windows(source: weakref.ref[Source], begun: bool, counted: bool) -> Iterator[tuple[np.ndarray, ...]]:
     found = source()
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
     started = found.begun() if begun else found.begin()
+    if not begun:
+        found.feed.progress.unseen = True
     del found
     try:
         yield from started.windows()
@@ -212,6 +229,11 @@ def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndar
     if found is not None:
         # Closed in the middle, the windows end early: that must not look like the end of the pass.
         found.refuse()
+    if counted and started.short:
+        raise StateError(
+            f"the resumed pass is over after {started.batches - started.start} batches: what was derived "
+            "from the dataset before load_state_dict() counts on a whole pass; derive it afterwards"
+        )
 
 
 class _Fetched(Iterator[Any]):
