@@ -393,6 +393,7 @@ class Loader:
         with self._counting:
             self._epoch = at.epoch
             self._progress.pending = at if at.batches or at.history else None
+            self._progress.resumed = None
             self._progress.delivered = None
             self._progress.unseen = False
 
