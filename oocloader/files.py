@@ -101,7 +101,7 @@ class FileReader:
         nbytes = rows.shape[1]
         for offset in offsets:
             _advise(fd, offset, nbytes)
-        view = memoryview(rows.reshape(-1))
+        view = rows.reshape(-1).data
         for offset, place in zip(offsets, places, strict=True):
             row = view[place * nbytes : (place + 1) * nbytes]
             try:

@@ -142,9 +142,11 @@ class Loader:
                 )
                 for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
             ]
+            free = budget.free_host_memory()
+            bounded = False
             if mixed == "global":
-                self._columns = columns = [scattered.column(column) for column in columns]
                 scattered.refuse_costly(columns)
+                columns, bounded = scattered.gathered(columns, free if host is None else host)
 
             def sizes(block: int | str | None, window: int | str | None) -> budget.Sizes:
                 return budget.choose(
@@ -157,7 +159,7 @@ class Loader:
                     host_memory=host,
                     device_memory=on_device,
                     threads=threads or min(8, os.cpu_count() or 1),
-                    free_host_memory=budget.free_host_memory(),
+                    free_host_memory=free,
                 )
 
             def feed(sizes: budget.Sizes, progress: Progress) -> Feed:
@@ -170,9 +172,7 @@ class Loader:
                     starts=sizes.starts,
                     shard=part,
                 )
-                gather: Gather = "freely" if sizes.gather else "never"
-                if mixed == "global" and mmap is not False and not sizes.gather:
-                    gather = "bounded"
+                gather: Gather = "freely" if sizes.gather else "bounded" if bounded else "never"
                 return Feed(
                     readers=readers,
                     order=order,

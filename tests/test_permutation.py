@@ -1,4 +1,4 @@
-"""Random permutations: every number once, the same everywhere, and no pattern that a shuffle would not have."""
+"""Random permutations: every number once, the same everywhere, as if by chance."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ GOLDEN_LARGE = [887724309, 98007355, 186522319, 327854139, 455189565, 139498465,
 @pytest.mark.parametrize("n", [50_000, 100_000, 1_000_003])
 def test_scattered_looks_like_chance(n: int) -> None:
     found = Scattered(11, 0, n).stretch(0, n)
-    # Where each tenth of the positions sends its rows: each tenth of the rows gets a tenth, within 5 deviations.
+    # Each tenth of the positions has a tenth of each tenth of the rows, within 5 deviations.
     tenth = n // 10
     counts = np.histogram2d(np.arange(n) // tenth, found // tenth, bins=[range(11), range(11)])[0]
     expected = tenth / 10
