@@ -266,10 +266,8 @@ class Loader:
         if by == "block":
             if stratify is not None:
                 raise SettingError(f'stratify={stratify!r} holds out single rows: give by="row"')
-            cuts = budget.cuts(self._columns, shuffle=True)
-            row_nbytes = max(1, sum(column.row_nbytes for column in self._columns))
-            block = cuts.unit if cuts.unit > 1 else max(1, budget.BLOCK // row_nbytes)
-            parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=cuts.starts)
+            block, starts = splitting.block_of(self._columns)
+            parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=starts)
         elif stratify is not None:
             labels = self._store[stratify]
             _common_rows([self._arrays[0], labels])

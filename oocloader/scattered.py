@@ -9,7 +9,6 @@ from oocloader.budget import LIGHT, Column
 from oocloader.errors import SettingError
 from oocloader.read import GATHERED_NBYTES
 
-
 # Of the memory for reading ahead, what each thread may make resident of a mapping is this part at most.
 _SHARE = 8
 

@@ -67,11 +67,9 @@ def test_the_last_batch_of_a_shorter_shard_is_halved(
             with ooc.Loader(
                 store.source, "x", "y", shard=(index, count), batch_size=batch_size, shuffle=shuffle
             ) as loader:
-                found = {
-                    "for": lambda loader=loader: lengths(loader),
-                    "dataset": lambda loader=loader: lengths(loader.dataset(epochs=2))[: len(sizes)],
-                    "pipeline": lambda loader=loader: lengths(loader.dataset().map(lambda x, y: (x, y))),
-                }[through]()
+                dataset = loader.dataset()
+                elements = {"for": loader, "dataset": dataset, "pipeline": dataset.map(lambda x, y: (x, y))}
+                found = lengths(elements[through])
                 assert found == sizes
                 assert len(loader) == len(sizes)
 
@@ -200,7 +198,7 @@ def test_neither_seed_nor_shard_nor_budget_decide_a_split(
         {"shuffle": "window", "window": 100, "block": 7, "batch_size": 3},
         {"host_memory": "2MiB", "threads": 1},
     ):
-        with ooc.Loader(store.source, "x", "y", **options) as loader:  # type: ignore[arg-type]  # many kinds
+        with ooc.Loader(store.source, "x", "y", **options) as loader:
             found.add(tuple(ids_of(loader.split(0.2, by=by, seed=3)[1])))
     held = []
     for index in range(2):

@@ -272,7 +272,7 @@ def test_a_halved_batch(stored: Stored) -> None:
                     shuffle=shuffle,
                     batch_size=3,
                     shard=(index, 2),
-                    mapping=mapping,  # type: ignore[arg-type]  # a literal
+                    mapping=mapping,
                 )
                 windows = [y.copy() for _, y, _ in Pass(feed, 0).windows()]
                 cut = [len(y[at : at + 3]) for y in windows for at in range(0, len(y), 3)]
@@ -293,7 +293,7 @@ def test_files_that_are_not_to_be_mapped_are_not(stored: Stored, monkeypatch: py
     monkeypatch.setattr("oocloader.chunks.map_shared", refuse)
     monkeypatch.setattr("oocloader.chunks.map_private", refuse)
     for shuffle in (False, "window", "global"):
-        feed = stored.feed(shuffle=shuffle, mapping=False)  # type: ignore[arg-type]  # a literal
+        feed = stored.feed(shuffle=shuffle, mapping=False)
         for gather in ("freely", "bounded"):
             object.__setattr__(feed, "gather", gather)
             assert len(rows_of(feed)) == ROWS

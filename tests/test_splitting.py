@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocloader.budget import Column
 from oocloader.errors import SettingError
 from oocloader.order import RowSet
-from oocloader.splitting import amplification, by_block, by_row, held_rows, labels_of, stratified
+from oocloader.splitting import amplification, block_of, by_block, by_row, held_rows, labels_of, stratified
 from oocloader.stores import open_store
 from test_order import members, row_sets
 
@@ -160,3 +161,23 @@ def test_amplification_counts_the_rows_of_the_chunks(rows: RowSet, chunk_rows: i
     decoded = sum(min(total, (chunk + 1) * chunk_rows) - chunk * chunk_rows for chunk in chunks)
     assert amplification(rows, chunk_rows, total) == pytest.approx(decoded / len(rows))
     assert amplification(rows, None, total) == 1.0
+
+
+def made(name: str, row_nbytes: int, chunk_rows: int | None, *, row_access: bool = False) -> Column:
+    return Column(name, row_nbytes, row_nbytes, chunk_rows, 1000, row_access, starts=(0, row_nbytes))
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([made("x", 3072, 64), made("y", 8, 100)], (64, (0, 3072))),
+        ([made("y", 8, 100), made("x", 3072, 64)], (64, (0, 3072))),
+        ([made("x", 3072, 64, row_access=True), made("y", 8, 100)], (100, (0, 8))),
+        ([made("x", 3072, 64, row_access=True), made("y", 8, 100, row_access=True)], (64, (0, 3072))),
+        ([made("x", 3072, None, row_access=True), made("y", 8, 100)], (100, (0, 8))),
+        ([made("x", 3072, None), made("y", 1024, None)], (256, (0,))),
+        ([made("x", 10**9, None)], (1, (0,))),
+    ],
+)
+def test_block_of(columns: list[Column], expected: tuple[int, tuple[int, ...]]) -> None:
+    assert block_of(columns) == expected
