@@ -238,14 +238,14 @@ class ChunkReader:
         """Reads rows that lie far apart, each by a call of its own: as little as can be is done a row."""
 
         def read() -> None:
-            assert piece.pick is not None
             layout = self._layout
+            wanted = np.arange(piece.stop - piece.start) if piece.pick is None else piece.pick
             row_nbytes = layout.row_nbytes
             step = max(1, _HOT_NBYTES // max(1, row_nbytes))
             began = time.perf_counter()
             calls = 0
             for lo in range(0, piece.rows, step):
-                rows = piece.start + piece.pick[lo : lo + step]
+                rows = piece.start + wanted[lo : lo + step]
                 hot = _scratch("rows", len(rows) * row_nbytes).view(layout.dtype)
                 hot = hot.reshape(len(rows), *self.shape[1:])
                 calls += self._read_lone(rows, hot)
