@@ -190,13 +190,14 @@ class Staging:
         return Stage(plan, arrays, exactly, jobs)
 
     def _jobs(self, reader: RowReader, pieces: Sequence[Piece], out: np.ndarray, bands: Bands) -> list[Job]:
-        bounded = self._gather == "bounded" and reader.gathered_nbytes > 0
         # What takes no mapping to gather from is in memory.
-        may_view = self._gather != "never" and (self._mapping or not reader.gathered_nbytes)
-        view = reader.view(pieces) if may_view else None
+        gather = self._gather != "never" and (self._mapping or not reader.gathered_nbytes)
+        view = reader.view(pieces) if gather else None
         if view is None:
             return reader.jobs(pieces, Target(out, bands, self._counters))
-        return gather_jobs(view, pieces, out, self._counters, bounded=bounded)
+        bounded = self._gather == "bounded" and reader.gathered_nbytes > 0
+        again = reader.view_again if bounded else None
+        return gather_jobs(view, pieces, out, self._counters, again=again)
 
     def _map(self, reader: RowReader, plan: StagePlan) -> np.ndarray | None:
         if not plan.delivered:
