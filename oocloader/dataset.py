@@ -133,7 +133,7 @@ class Source:
                 feed.batch_size, drop_remainder=feed.drop_remainder
             )
             dataset = dataset.map(lambda *arrays: self._element(arrays))
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
+            dataset = _announced(dataset, feed.batches)
             if passes != 1:
                 dataset = dataset.repeat(passes)
             return dataset.prefetch(1)
@@ -178,6 +178,26 @@ class Source:
                 return element(traced(*arrays))
 
         return finish
+
+
+def _announced(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """`batches` with a cardinality of `count`, which may end before.
+
+    A pass that starts in the middle does, and an asserted cardinality would fail there.
+    """
+
+    def zeros(_: tf.Tensor) -> Any:
+        return tf.nest.map_structure(
+            lambda spec: tf.zeros([0 if size is None else size for size in spec.shape], spec.dtype),
+            batches.element_spec,
+        )
+
+    # Without end as tf.data sees it, since one of the two is, and that one is never chosen: so the
+    # cardinality of what is taken of it is known.
+    never = tf.data.Dataset.range(1).map(zeros).repeat()
+    first = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).repeat()
+    endless = tf.data.Dataset.choose_from_datasets([batches, never], first, stop_on_empty_dataset=True)
+    return endless.take(count)
 
 
 def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:

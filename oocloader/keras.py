@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ import keras
 
 from oocloader import backup, variables
 from oocloader.callbackstate import check_known, state_of, take_state
+from oocloader.device import Batches
 from oocloader.errors import OocloaderError, SettingError
 from oocloader.loader import Loader
 from oocloader.selection import whole
@@ -123,8 +125,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         for callback in self._kept:
             if getattr(callback, "model", None) is not model:
                 raise SettingError(
-                    f"{type(callback).__name__} was handed to BackupAndRestore, so fit needs it too, and before "
-                    "it: callbacks=[early_stopping, ..., backup]"
+                    f"{type(callback).__name__} was handed to BackupAndRestore, so fit needs it too, and "
+                    "before it: callbacks=[early_stopping, ..., backup]"
                 )
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -171,6 +173,10 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         del batch, logs
         self._next_pass = self._loader.epoch
+        if self._first_step and self._steps is not None:
+            left = self._steps - self._done
+            if left < getattr(self.model, "steps_per_execution", 1):
+                self._shorten(left)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         del logs
@@ -250,6 +256,21 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         except OocloaderError:
             return False
         return True
+
+    def _shorten(self, left: int) -> None:
+        """Have the next run of several steps take `left` batches.
+
+        Where a pass that ends early ends in the middle of a run, Keras forgets that there was one.
+        """
+        model = self.model
+        run = model.train_function
+
+        def shorter(batches: Any) -> Any:
+            model.train_function = run
+            # A pipeline is run by TensorFlow, which minds the end of the data by itself.
+            return run(itertools.islice(batches, left) if isinstance(batches, Batches) else batches)
+
+        model.train_function = shorter
 
     def _finish_epoch(self) -> None:
         """Where the data of an epoch ended before its steps did, the next one begins with a new pass."""
