@@ -16,6 +16,7 @@ import tensorflow as tf
 from oocloader import device as devices
 from oocloader.errors import ClosedError, OocloaderError
 from oocloader.passes import Feed, Pass
+from oocloader.rest import Position
 from oocloader.selection import Cast
 
 logger = logging.getLogger("oocloader")
@@ -44,12 +45,14 @@ def _assembled(structure: Any, arrays: Sequence[Any]) -> Any:
 class Source:
     """The feed of one loader as seen by TensorFlow. Built once a loader: `from_generator` stays for ever."""
 
-    def __init__(self, feed: Feed, element: Element, *, device: str, next_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, feed: Feed, element: Element, *, device: str, next_position: Callable[[], Position]
+    ) -> None:
         self.feed = feed
         self.element = element
         self.device = device
         self.last_pass: Pass | None = None
-        self._next_epoch = next_epoch
+        self._next_position = next_position
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._begun: Pass | None = None
@@ -84,7 +87,8 @@ class Source:
     def begin(self) -> Pass:
         """The next pass."""
         self.refuse()
-        started = Pass(self.feed, self._next_epoch())
+        at = self._next_position()
+        started = Pass(self.feed, at.epoch, start=at.batches, history=at.history)
         self._running.add(started)
         self.last_pass = started
         return started
@@ -111,7 +115,6 @@ class Source:
             owner=owner,
             passes=passes,
             batch_size=self.feed.batch_size,
-            batches=self.feed.batches,
             device=self.device,
             element_spec=self.element_spec,
         )
@@ -129,9 +132,16 @@ class Source:
             )
         feed = self.feed
         with tf.device("/CPU:0"):
-            dataset = self._host_windows(begun=False).rebatch(
-                feed.batch_size, drop_remainder=feed.drop_remainder
-            )
+            dataset = self._host_windows(begun=False)
+            if feed.order.shard[1] == 1:
+                dataset = dataset.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
+            else:
+                # The last batch of a shard may have been halved: it must not be put together again.
+                dataset = dataset.flat_map(
+                    lambda *window: tf.data.Dataset.from_tensors(window).rebatch(
+                        feed.batch_size, drop_remainder=feed.drop_remainder
+                    )
+                )
             dataset = dataset.map(lambda *arrays: self._element(arrays))
             dataset = _announced(dataset, feed.batches)
             if passes != 1:
@@ -185,18 +195,12 @@ def _announced(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
 
     A pass that starts in the middle does, and an asserted cardinality would fail there.
     """
-
-    def zeros(_: tf.Tensor) -> Any:
-        return tf.nest.map_structure(
-            lambda spec: tf.zeros([0 if size is None else size for size in spec.shape], spec.dtype),
-            batches.element_spec,
-        )
-
-    # Without end as tf.data sees it, since one of the two is, and that one is never chosen: so the
-    # cardinality of what is taken of it is known.
-    never = tf.data.Dataset.range(1).map(zeros).repeat()
+    # tf.data takes a choice to be without end where one of its datasets is, so that the cardinality of what
+    # is taken of it is known. That one is never chosen, and starts nothing.
     first = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).repeat()
-    endless = tf.data.Dataset.choose_from_datasets([batches, never], first, stop_on_empty_dataset=True)
+    endless = tf.data.Dataset.choose_from_datasets(
+        [batches, batches.repeat()], first, stop_on_empty_dataset=True
+    )
     return endless.take(count)
 
 
@@ -220,6 +224,8 @@ def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndar
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
     started = found.begun() if begun else found.begin()
+    if not begun:
+        found.feed.progress.unseen = True
     del found
     try:
         yield from started.windows()

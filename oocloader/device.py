@@ -84,7 +84,6 @@ class Batches(Iterator[Any]):
         owner: object,
         passes: int | None,
         batch_size: int,
-        batches: int,
         device: str,
         element_spec: Any,
     ) -> None:
@@ -95,7 +94,7 @@ class Batches(Iterator[Any]):
         self._owner = owner
         self._left = passes
         self._batch_size = batch_size
-        self._batches = batches
+        self._short = False
         self._device = device
         self._ready: collections.deque[Sequence[tf.Tensor]] = collections.deque()
         self._closed = False
@@ -108,15 +107,18 @@ class Batches(Iterator[Any]):
         self._refuse()
         if self._running is None:
             if self._left == 0:
+                if self._short and _asks_keras():
+                    # Keras asks for as many batches as a whole pass has, and fails at the other.
+                    raise tf.errors.OutOfRangeError(None, None, "End of sequence")
                 raise StopIteration
             self._running = self._begin()
         running, windows = self._running
         if not self._ready:
             self._fill(running, windows)
         batch = self._ready.popleft()
-        running.counters.batches += 1
         # A pass is over with its last batch: nobody may ask for one more.
-        if running.start + running.counters.batches >= self._batches:
+        if running.deliver():
+            self._short = running.short
             self._end(None if self._left is None else self._left - 1)
         return self._finish(batch)
 
@@ -191,6 +193,12 @@ class Batches(Iterator[Any]):
         running, self._running = self._running, None
         if running is not None:
             _give_up(*running)
+
+
+def _asks_keras() -> bool:
+    """Whether `next` is called by Keras."""
+    caller = sys._getframe(2)
+    return caller.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tf_keras")
 
 
 def _give_up(running: Pass, windows: Iterator[Any]) -> None:

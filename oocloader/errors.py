@@ -92,6 +92,10 @@ class ClosedError(OocloaderError, RuntimeError):
     """Something closed, or used in a forked child, was used again."""
 
 
+class StateError(OocloaderError, RuntimeError):
+    """The position in a pass cannot be told, or is not where it was expected."""
+
+
 class TracingError(OocloaderError, RuntimeError):
     """Batches were asked for while a `tf.function` is traced."""
 

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from oocloader import budget
-from oocloader.errors import ClosedError, DataError, SettingError
+from oocloader import budget, scattered, splitting
+from oocloader.errors import ClosedError, DataError, SettingError, StateError
 from oocloader.order import Order
-from oocloader.passes import Feed
-from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
+from oocloader.passes import Feed, Progress
+from oocloader.rest import Position
+from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
+from oocloader.staging import Gather
+from oocloader.state import Identity, Saved, identity, saved
 from oocloader.stores import Store, StoredArray, open_store
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class Loader:
     - `features`, `labels`, `sample_weight`: name | [names] | {key: name}; features None: the only array.
     - `batch_size` rows a batch; the last is shorter unless `drop_remainder`.
     - `shuffle`: False | True ("window"): windows of blocks from all over the store, permuted within.
+      "global": any row anywhere, for arrays whose rows can be read alone (raw, uncompressed, in memory).
       `seed` and the number of the pass decide the order, nothing else.
     - `window`, `block`: rows, or a size such as "64MiB"; None: from the size of rows, chunks and budgets.
     - `dtype`, `scale`, `offset`: on the device, of the features (or a dict by key): cast (to float32 if only
@@ -48,6 +52,8 @@ class Loader:
     - `threads` that read and decode; None: one a processor, at most eight.
     - `mmap`: None: files of local file systems are mapped where that is faster; a file that another program
       shortens in that very moment ends the process (SIGBUS). False: files are only ever read.
+    - `shard`: (index, count): the part of every pass that one of `count` processes gets. Parts differ by at
+      most one row and have the same number of batches.
     - `rows`: None | slice | integer array (sorted, unique) | boolean mask of all rows.
 
     A context manager. Raises `OocloaderError` children, before anything is read where that can be known.
@@ -74,8 +80,10 @@ class Loader:
         device_memory: int | str | None = None,
         threads: int | None = None,
         mmap: bool | None = None,
+        shard: tuple[int, int] | None = None,
         rows: Any = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "source")}
         self._source: Source | None = None
         self._closed = False
         self._pid = os.getpid()
@@ -91,6 +99,11 @@ class Loader:
         if mmap is not None and mmap is not False:
             raise SettingError(f"mmap={mmap!r} must be None (map files where it pays) or False (only read)")
         mixed = shuffled(shuffle)
+        part = shard_of(shard)
+        if mixed == "global" and block is not None:
+            raise SettingError(
+                f'block={block!r} means nothing with shuffle="global", which keeps no rows together'
+            )
         host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
         on_device = None if device_memory is None else budget.parse_nbytes(device_memory, "device_memory")
 
@@ -105,13 +118,18 @@ class Loader:
             selected = row_set(rows, total)
             if len(selected) == 0:
                 raise DataError("rows= selects no row; there is nothing to load")
+            if len(selected) < part[1]:
+                raise SettingError(
+                    f"shard={part}: {len(selected)} rows are too few for {part[1]} shards; "
+                    "give at most one shard a row"
+                )
             readers = [array.reader for array in self._arrays]
             self._device = device
             if device is not None:
                 from oocloader.device import resolve
 
                 self._device = resolve(device)
-            columns = [
+            self._columns = columns = [
                 budget.Column(
                     name=array.info.name,
                     row_nbytes=_row_nbytes(array),
@@ -124,36 +142,54 @@ class Loader:
                 )
                 for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
             ]
-            self._sizes = budget.choose(
-                len(selected),
-                columns,
-                batch_size=min(batch_size, len(selected)),
-                shuffle=mixed,
-                block=block,
-                window=window,
-                host_memory=host,
-                device_memory=on_device,
-                threads=threads or min(8, os.cpu_count() or 1),
-                free_host_memory=budget.free_host_memory(),
-            )
-            order = Order(
-                selected,
-                shuffle=mixed,
-                seed=seed,
-                block=self._sizes.block,
-                window=self._sizes.window,
-                starts=self._sizes.starts,
-            )
-            self._feed = Feed(
-                readers=readers,
-                order=order,
-                batch_size=batch_size,
-                drop_remainder=drop_remainder,
-                threads=self._sizes.threads,
-                ahead=self._sizes.ahead,
-                mapping=mmap is not False,
-                gather=self._sizes.gather,
-            )
+            if mixed == "global":
+                self._columns = columns = [scattered.column(column) for column in columns]
+                scattered.refuse_costly(columns)
+
+            def sizes(block: int | str | None, window: int | str | None) -> budget.Sizes:
+                return budget.choose(
+                    len(selected),
+                    columns,
+                    batch_size=min(batch_size, len(selected)),
+                    shuffle=bool(mixed),
+                    block=1 if mixed == "global" else block,
+                    window=window,
+                    host_memory=host,
+                    device_memory=on_device,
+                    threads=threads or min(8, os.cpu_count() or 1),
+                    free_host_memory=budget.free_host_memory(),
+                )
+
+            def feed(sizes: budget.Sizes, progress: Progress) -> Feed:
+                order = Order(
+                    selected,
+                    shuffle=mixed,
+                    seed=seed,
+                    block=sizes.block,
+                    window=sizes.window,
+                    starts=sizes.starts,
+                    shard=part,
+                )
+                gather: Gather = "freely" if sizes.gather else "never"
+                if mixed == "global" and mmap is not False and not sizes.gather:
+                    gather = "bounded"
+                return Feed(
+                    readers=readers,
+                    order=order,
+                    batch_size=batch_size,
+                    drop_remainder=drop_remainder,
+                    threads=sizes.threads,
+                    ahead=sizes.ahead,
+                    mapping=mmap is not False,
+                    gather=gather,
+                    progress=progress,
+                )
+
+            self._given = given
+            self._progress = Progress()
+            self._choose_sizes, self._make_feed = sizes, feed
+            self._sizes = sizes(block, window)
+            self._feed = feed(self._sizes, self._progress)
         except BaseException:
             if self._owns_store:
                 self._store.close()
@@ -182,7 +218,7 @@ class Loader:
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        self._epoch = whole("epoch", value, least=0, most=2**32 - 1)
+        self._go_to(Position(whole("epoch", value, least=0, most=2**32 - 1)))
 
     @property
     def sizes(self) -> budget.Sizes:
@@ -206,6 +242,128 @@ class Loader:
 
         return LoaderDataset(self, self._tensorflow(), epochs=epochs)
 
+    def split(
+        self, fraction: float, *, by: str = "row", seed: int = 0, stratify: str | None = None
+    ) -> tuple[Loader, Loader]:
+        """Two loaders of the same store: to train on, and of the `fraction` of the rows held out, unshuffled.
+
+        - `by`: "row" holds out any rows; "block" whole chunks (of arrays without chunks about a megabyte of
+          neighbouring rows), so that none is decoded for both.
+        - `seed` alone decides which, neither the seed nor the shard of the loader.
+        - `stratify`: name of an array with one whole number a row: each class has its share in both.
+
+        Both read the store that this loader has open: close it last. Raises `SettingError` where one side
+        would be empty.
+        """
+        if self._closed:
+            raise ClosedError("the Loader is closed; make another one")
+        rows = self._feed.order.rows
+        total = self._arrays[0].info.shape[0]
+        seed = whole("seed", seed, least=0, most=2**64 - 1)
+        held = splitting.held_rows(fraction, len(rows))
+        if by not in ("row", "block"):
+            raise SettingError(f'by={by!r} must be "row" or "block"')
+        if by == "block":
+            if stratify is not None:
+                raise SettingError(f'stratify={stratify!r} holds out single rows: give by="row"')
+            cuts = budget.cuts(self._columns, shuffle=True)
+            row_nbytes = max(1, sum(column.row_nbytes for column in self._columns))
+            block = cuts.unit if cuts.unit > 1 else max(1, budget.BLOCK // row_nbytes)
+            parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=cuts.starts)
+        elif stratify is not None:
+            labels = self._store[stratify]
+            _common_rows([self._arrays[0], labels])
+            parts = splitting.stratified(
+                rows, held, splitting.labels_of(labels, rows), seed=seed, total=total
+            )
+        else:
+            parts = splitting.by_row(rows, held, seed=seed, total=total)
+        train, val = (slice(part.start, part.stop) if part.picked is None else part.picked for part in parts)
+        unshuffled = {"shuffle": False, "block": None}
+        return (
+            Loader(self._store, **{**self._given, "rows": train}),
+            Loader(self._store, **{**self._given, **unshuffled, "rows": val}),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the passes are, as JSON under a kilobyte: `load_state_dict` of the same loader goes on there.
+
+        That is behind the last batch that was delivered, not behind what was read ahead. All shards of a run
+        save theirs after the same number of batches. Raises `StateError` after a pass of a pipeline derived
+        from the dataset (`map`, a strategy): what such a pipeline delivers cannot be seen.
+        """
+        with self._counting:
+            if self._progress.unseen:
+                raise StateError(
+                    "batches of the last pass went through a pipeline derived from the dataset (map, a "
+                    "strategy, class_weight of fit), where they cannot be counted: use "
+                    "ooc.keras.BackupAndRestore, which counts training steps, or state_at(epoch, batches)"
+                )
+            delivered = self._progress.delivered
+            at = self._progress.pending or Position(self._epoch)
+        return self._state(at if delivered is None else Position(*delivered))
+
+    def state_at(self, epoch: int, batches: int) -> dict[str, Any]:
+        """What `state_dict` gives when pass `epoch` has delivered its first `batches`.
+
+        In a pass that went on after a restart with another number of shards, batches count from there.
+        """
+        epoch = whole("epoch", epoch, least=0, most=2**32 - 1)
+        batches = whole("batches", batches, least=0)
+        at = self._progress.resumed
+        history = at.history if at is not None and at.epoch == epoch else ()
+        most = self._feed.course(history)[1].batches
+        if batches > most:
+            raise SettingError(f"batches={batches}: pass {epoch} has {most} batches")
+        return self._state(Position(epoch, batches, history))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next pass start where `state` was saved, and the one after it be the next epoch.
+
+        Only that pass is short; `len` stays that of a whole one. Block and window are those of the state
+        where this loader was not given its own. A state of another number of shards is what all of them
+        saved after the same number of batches: the rows that none of them delivered are shared out anew.
+
+        Raises `DataError` or `SettingError` for a state of other data or settings, saying which differ.
+        """
+        found = saved(state)
+        chosen = {"block", "window"} & set(found.told) if self._feed.order.shuffle == "window" else set()
+        free = [name for name in sorted(chosen) if self._given[name] is None]
+        found.refuse_other(self._identity(), besides=free)
+        sizes, feed = self._sizes, self._feed
+        if any(found.told[name] != getattr(sizes, name) for name in free):
+            sizes = self._sizes_of(found)
+            feed = self._make_feed(sizes, self._progress)
+        at = found.position_for(feed.order.shard[1])
+        batches = feed.course(at.history)[1].batches
+        if at.batches > batches:
+            raise SettingError(f"the state has batches={at.batches}: pass {at.epoch} has {batches} batches")
+        if at.batches == batches:
+            at = Position(at.epoch + 1)
+        self._sizes, self._feed = sizes, feed
+        if self._source is not None:
+            self._source.feed = feed
+        self._go_to(at)
+        self._progress.resumed = at
+
+    def _sizes_of(self, found: Saved) -> budget.Sizes:
+        """Memory for the block and window of a state."""
+        block, window = found.told["block"], found.told["window"]
+        for name in ("block", "window"):
+            whole(f"the state's {name}", found.told[name], least=1)
+        try:
+            return self._choose_sizes(block, window)
+        except SettingError as error:
+            raise SettingError(
+                f"the state was saved with window={window} and block={block}, which this loader has no "
+                f"memory for: {error.message.removesuffix(', or a smaller window')}"
+            ) from error
+
+    def _state(self, at: Position) -> dict[str, Any]:
+        if at.batches and at.batches >= self._feed.course(at.history)[1].batches:
+            at = Position(at.epoch + 1)
+        return self._identity().state(at, self._feed.order.shard[1])
+
     def close(self) -> None:
         """Give up every pass and close what the loader opened. Safe to call twice."""
         self._closed = True
@@ -224,11 +382,25 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _next_epoch(self) -> int:
+    def _next_position(self) -> Position:
         with self._counting:
-            number = self._epoch
-            self._epoch = number + 1
-        return number
+            at = self._progress.pending or Position(self._epoch)
+            self._progress.pending = None
+            self._epoch = at.epoch + 1
+        return at
+
+    def _go_to(self, at: Position) -> None:
+        with self._counting:
+            self._epoch = at.epoch
+            self._progress.pending = at if at.batches or at.history else None
+            self._progress.delivered = None
+            self._progress.unseen = False
+
+    def _identity(self) -> Identity:
+        feed = self._feed
+        return identity(
+            self._arrays, feed.order, batch_size=feed.batch_size, drop_remainder=feed.drop_remainder
+        )
 
     def _tensorflow(self) -> Source:
         _refuse_forked(self._pid)
@@ -238,10 +410,10 @@ class Loader:
             from oocloader.dataset import Element, Source
             from oocloader.device import resolve
 
-            number = weakref.WeakMethod(self._next_epoch)
+            position = weakref.WeakMethod(self._next_position)
 
-            def next_epoch() -> int:
-                method = number()
+            def next_position() -> Position:
+                method = position()
                 if method is None:
                     raise ClosedError("the Loader is gone; keep it for as long as its dataset is used")
                 return method()
@@ -250,7 +422,7 @@ class Loader:
                 self._feed,
                 Element(self._structure, self._casts),
                 device=resolve(self._device) if self._device is None else self._device,
-                next_epoch=next_epoch,
+                next_position=next_position,
             )
         return self._source
 

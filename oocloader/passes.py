@@ -10,16 +10,36 @@ import numpy as np
 
 from oocloader.buffers import Pool
 from oocloader.errors import StoreError
-from oocloader.order import Order
+from oocloader.order import Course, Order
 from oocloader.read import RowReader
 from oocloader.readahead import ReadAhead
-from oocloader.staging import Staging, pool_nbytes, readable, stage_rows
+from oocloader.rest import History, Position, course
+from oocloader.shards import Batching
+from oocloader.staging import Gather, Staging, pool_nbytes, readable, stage_rows
 from oocloader.timing import Counters
+
+
+class Progress:
+    """Where the passes of a loader are. Shared by the feeds that a loader has one after the other.
+
+    - `pending`: where the next pass starts, if not at the begin of its epoch; `resumed`: where one did.
+    - `delivered`: epoch, batches and history of the pass that delivered last, None before the first.
+    - `unseen`: the last pass was a host pipeline's, which reads ahead of what it delivers.
+    """
+
+    def __init__(self) -> None:
+        self.pending: Position | None = None
+        self.resumed: Position | None = None
+        self.delivered: tuple[int, int, History] | None = None
+        self.unseen = False
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What every pass of a loader has in common: the arrays, their order, and how they are read."""
+    """What every pass of a loader has in common: the arrays, their order, and how they are read.
+
+    Raises `SettingError` where the order's shards cannot have the same number of batches.
+    """
 
     readers: Sequence[RowReader]
     order: Order
@@ -29,53 +49,72 @@ class Feed:
     ahead: int
     mapping: bool
     """Whether files may be mapped for windows in stored order."""
-    gather: bool = False
-    """Whether shuffled rows may be gathered straight from mapped files, which then count as resident."""
+    gather: Gather = "never"
+    progress: Progress = field(default_factory=Progress)
     pools: Sequence[Pool] = field(init=False)
+    batches: int = field(init=False)
+    """Batches of a whole pass."""
 
     def __post_init__(self) -> None:
-        rows = stage_rows(self.order, self.batch_size)
         # One buffer more than can be on its way: the one the consumer is about to release.
         keep = self.ahead + 3
-        pools = [Pool(pool_nbytes(reader, rows), keep=keep) for reader in self.readers]
+        pools = [Pool(pool_nbytes(reader, self.stage_rows), keep=keep) for reader in self.readers]
         object.__setattr__(self, "pools", pools)
+        object.__setattr__(self, "batches", self.course(())[1].batches)
 
     @property
-    def batches(self) -> int:
-        """Batches of a whole pass."""
-        whole, rest = divmod(len(self.order.rows), self.batch_size)
-        return whole + (1 if rest and not self.drop_remainder else 0)
+    def stage_rows(self) -> int:
+        """The most rows of a host window."""
+        return stage_rows(self.order, self.batch_size)
+
+    def course(self, history: History) -> tuple[Course, Batching]:
+        """What a pass with this history goes through, and its batches."""
+        return course(self.order, history, batch_size=self.batch_size, drop_remainder=self.drop_remainder)
 
 
 class Pass:
-    """Pass number `epoch`, from batch `start` on."""
+    """Pass number `epoch`, from batch `start` on; with a `history`, of what other shards have left of it.
 
-    def __init__(self, feed: Feed, epoch: int, *, start: int = 0) -> None:
+    `batches`: its batches, those before `start` included.
+    """
+
+    def __init__(self, feed: Feed, epoch: int, *, start: int = 0, history: History = ()) -> None:
         self.epoch = epoch
         self.start = start
+        self.history = history
         self.counters = Counters()
         self.error: BaseException | None = None
         self._ended = False
         self._feed = feed
+        self._course, self._cut = feed.course(history)
+        self.batches = self._cut.batches
         self._staging = Staging(
             feed.readers,
             feed.pools,
-            feed.order,
+            self._course,
             self.counters,
             mapping=feed.mapping,
             gather=feed.gather,
         )
         self._ahead = ReadAhead(
-            self._staging.stages(
-                epoch,
-                batch_size=feed.batch_size,
-                drop_remainder=feed.drop_remainder,
-                position=start * feed.batch_size,
-            ),
+            self._staging.stages(epoch, self._cut, start=start),
             threads=feed.threads,
             ahead=feed.ahead,
             cancel=self._staging.cancel,
         )
+
+    @property
+    def short(self) -> bool:
+        """Whether it has fewer batches to deliver than a whole pass."""
+        return self.batches - self.start < self._feed.batches
+
+    def deliver(self) -> bool:
+        """Count a batch that the consumer gets now; whether it is the last."""
+        self.counters.batches += 1
+        done = self.start + self.counters.batches
+        self._feed.progress.delivered = (self.epoch, done, self.history)
+        self._feed.progress.unseen = False
+        return done >= self.batches
 
     def windows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Rows of every array, window by window: (rows, *sample_shape) each, whole batches of them.
@@ -105,9 +144,14 @@ class Pass:
 
     def _readable(self) -> Iterator[tuple[np.ndarray, ...]]:
         feed = self._feed
-        position = self.start * feed.batch_size + self.counters.rows
         for arrays in readable(
-            feed.readers, feed.order, self.epoch, self.counters, batch_size=feed.batch_size, position=position
+            feed.readers,
+            self._course,
+            self.epoch,
+            self.counters,
+            self._cut,
+            position=self._cut.row(self.start) + self.counters.rows,
+            most_rows=feed.stage_rows,
         ):
             self.counters.add(windows=1, rows=len(arrays[0]))
             yield arrays

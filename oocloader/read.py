@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.bands import Bands
+from oocloader.buffers import FAULT_NBYTES, forget_pages
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.pieces import Piece, cut, place, within
 from oocloader.timing import Counters
@@ -27,6 +28,8 @@ Job = Callable[[], None]
 # About this many bytes are one job: large enough that a system call and a Python call do not count.
 JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
+# What a job may make resident of a mapping that it gathers rows from and then lets go of.
+GATHERED_NBYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +117,18 @@ class MemoryReader:
         pass
 
 
-def gather_jobs(view: np.ndarray, pieces: Sequence[Piece], out: np.ndarray, counters: Counters) -> list[Job]:
+def gather_jobs(
+    view: np.ndarray,
+    pieces: Sequence[Piece],
+    out: np.ndarray,
+    counters: Counters,
+    *,
+    bounded: bool = False,
+) -> list[Job]:
     """Jobs that copy the rows of `pieces` from `view`, which holds all rows, to their places in `out`.
 
-    Each writes a stretch of `out` from end to end: 1.6 times as fast as writing all over it.
+    Each writes a stretch of `out` from end to end: 1.6 times as fast as writing all over it. `bounded`:
+    `view` is a mapping of files of which each job lets go again, so that little of it is resident.
     """
     at = min(piece.dest.start if isinstance(piece.dest, slice) else int(piece.dest.min()) for piece in pieces)
     wanted = np.empty(sum(piece.rows for piece in pieces), np.int64)
@@ -131,9 +142,13 @@ def gather_jobs(view: np.ndarray, pieces: Sequence[Piece], out: np.ndarray, coun
     def gather(lo: int, hi: int) -> None:
         # With mode="raise" NumPy gathers to a buffer of its own first.
         np.take(source, wanted[lo:hi], axis=0, out=target[lo:hi], mode="clip")
+        if bounded:
+            forget_pages(source)
         counters.add(copied_bytes=(hi - lo) * row_nbytes)
 
     step = max(1, JOB_NBYTES // row_nbytes)
+    if bounded:
+        step = max(1, GATHERED_NBYTES // (row_nbytes + FAULT_NBYTES))
     return [functools.partial(gather, lo, min(lo + step, len(wanted))) for lo in range(0, len(wanted), step)]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from oocloader.errors import SettingError
-from oocloader.order import RowSet
+from oocloader.order import RowSet, Shuffle
+from oocloader.shards import Shard
 
 Names = str | Sequence[str] | Mapping[str, str]
 
@@ -28,13 +29,23 @@ def whole(option: str, value: Any, *, least: int, most: int | None = None) -> in
     return number
 
 
-def shuffled(value: Any) -> bool:
-    """Whether rows are to be shuffled window by window."""
+def shuffled(value: Any) -> Shuffle:
+    """How rows are to be shuffled."""
     if value is None or isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if value == "window":
-        return True
-    raise SettingError(f'shuffle={value!r} must be False, True or "window"')
+        return "window" if value else False
+    if value in ("window", "global"):
+        return "global" if value == "global" else "window"
+    raise SettingError(f'shuffle={value!r} must be False, True, "window" or "global"')
+
+
+def shard_of(value: Any) -> Shard:
+    """Index and count of the shard that `value` (None, or these two) asks for."""
+    if value is None:
+        return 0, 1
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise SettingError(f"shard={value!r} must be (index, count), such as (0, 4)")
+    count = whole("shard count", value[1], least=1)
+    return whole("shard index", value[0], least=0, most=count - 1), count
 
 
 def row_set(rows: Any, total: int) -> RowSet:

@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from oocloader.bands import Bands
 from oocloader.buffers import Pool
-from oocloader.order import Order, Window
+from oocloader.order import Course, Order, Window
 from oocloader.pieces import Piece, split
 from oocloader.read import Job, RowReader, Target, gather_jobs
+from oocloader.shards import Batching
 from oocloader.timing import Counters
+
+Gather = Literal["never", "freely", "bounded"]
+"""Whether shuffled rows are copied straight from mapped files, which then count as resident; "bounded":
+of which only what the threads work on counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Windows read into one stage. Its buffer holds `carried` rows of the stage before, then the windows'.
+    """Windows read into one stage, one behind the other from row `base` of its buffer.
 
-    The first `skipped` rows are not delivered (a pass that starts in the middle), the next `delivered` are,
-    the remaining ones are carried on. Only a stage that skips rows may deliver none. `first` is the
-    position in the pass of the first row delivered.
+    From row `skipped` on lie `carried` rows of the stage before, then what the pass uses of the windows.
+    Of these rows the first `delivered` are delivered, the next are carried on; the last `unused` rows of
+    the buffer are not. Rows before `skipped` belong to a part of the pass that others deliver, or have
+    delivered. `first` is the position in the pass of the first row delivered. A stage may deliver none, and
+    one of the end may hold no window.
     """
 
     windows: tuple[Window, ...]
@@ -34,38 +42,46 @@ class StagePlan:
     skipped: int
     delivered: int
     first: int
+    base: int = 0
+    unused: int = 0
 
     @property
     def held(self) -> int:
         """Rows in the buffer."""
-        return self.carried + sum(window.rows for window in self.windows)
+        return max(self.base + sum(window.rows for window in self.windows), self.skipped + self.carried)
 
 
-def plan_stages(
-    order: Order, epoch: int, *, batch_size: int, drop_remainder: bool, position: int = 0
-) -> Iterator[StagePlan]:
-    """The stages of a pass from row `position` of it on."""
-    total = len(order.rows)
-    end = total // batch_size * batch_size if drop_remainder else total
-    group: list[Window] = []
-    carried = skipped = held = 0
-    for window in order.windows(epoch, position=position):
-        if position >= end:
+def plan_stages(course: Course, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[StagePlan]:
+    """The stages of a pass from batch `start` of it on."""
+    position = cut.row(start)
+    plan: StagePlan | None = None
+    carried = 0
+    for window in course.windows(epoch, position=position):
+        if position >= cut.end:
             return
-        if not group:
-            held = carried
-            skipped = max(0, position - window.first) if not carried else 0
-        group.append(window)
-        held += window.rows
-        ready = held - skipped
-        last = position + ready >= end
-        delivered = end - position if last else ready // batch_size * batch_size
-        # What a skipped start leaves of a window may fill no batch; with another window it might not fit.
-        if delivered or skipped:
-            yield StagePlan(tuple(group), carried, skipped, delivered, position)
-            position += delivered
-            carried = held - skipped - delivered
-            group = []
+        # Only the first window of a pass, or of a part of one that others began, begins in its middle.
+        begin = window.begin + max(0, position + carried - window.first) if plan is None else window.begin
+        if plan is not None and begin:
+            yield plan
+            plan = None
+        if plan is None:
+            base = max(0, carried - begin)
+            plan = StagePlan((window,), carried, base + begin - carried, 0, position, base, window.unused)
+        else:
+            plan = replace(plan, windows=(*plan.windows, window), unused=window.unused)
+        ready = plan.held - plan.skipped - plan.unused
+        stop = cut.whole(position, position + ready)
+        carried = ready - (stop - position)
+        # What a start in the middle leaves of a window may fill no batch; with another it might not fit in.
+        if stop > position or plan.skipped or plan.unused:
+            yield replace(plan, delivered=stop - position)
+            plan = None
+            position = stop
+        while plan is None and carried and (stop := cut.whole(position, position + carried)) > position:
+            # A batch shorter than the others ends its stage.
+            yield StagePlan((), carried, 0, stop - position, position, carried)
+            carried -= stop - position
+            position = stop
 
 
 def stage_rows(order: Order, batch_size: int) -> int:
@@ -104,9 +120,9 @@ class Stage:
                 carried_on.append(None)
                 continue
             if plan.carried and tail is not None:
-                array[: plan.carried] = tail
-            stop = plan.skipped + plan.delivered
-            carried_on.append(array[stop:].copy() if stop < len(array) else None)
+                array[plan.skipped : plan.skipped + plan.carried] = tail
+            stop, end = plan.skipped + plan.delivered, len(array) - plan.unused
+            carried_on.append(array[stop:end].copy() if stop < end else None)
             delivered.append(array[plan.skipped : stop])
         return tuple(delivered), carried_on
 
@@ -118,41 +134,36 @@ class Staging:
         self,
         readers: Sequence[RowReader],
         pools: Sequence[Pool],
-        order: Order,
+        course: Course,
         counters: Counters,
         *,
         mapping: bool,
-        gather: bool = False,
+        gather: Gather = "never",
     ) -> None:
         self._readers = readers
         self._pools = pools
-        self._order = order
+        self._course = course
         self._counters = counters
         self._mapping = mapping
-        self._gather = gather and order.shuffle
-        self._bands = [Bands(order.rows.count) for _ in readers]
+        self._gather: Gather = gather if course.shuffle else "never"
+        self._bands = [Bands(course.count) for _ in readers]
 
-    def stages(
-        self, epoch: int, *, batch_size: int, drop_remainder: bool, position: int = 0
-    ) -> Iterator[Stage]:
-        """The stages from row `position` of the pass on, their jobs not run yet."""
-        plans = plan_stages(
-            self._order, epoch, batch_size=batch_size, drop_remainder=drop_remainder, position=position
-        )
-        for plan in plans:
-            yield self._stage(plan)
+    def stages(self, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[Stage]:
+        """The stages from batch `start` of the pass on, their jobs not run yet."""
+        for plan in plan_stages(self._course, epoch, cut, start=start):
+            yield self._stage(epoch, plan)
 
     def cancel(self) -> None:
         """Let go of memory and of threads that wait for a chunk."""
         for bands in self._bands:
             bands.cancel()
 
-    def _stage(self, plan: StagePlan) -> Stage:
+    def _stage(self, epoch: int, plan: StagePlan) -> Stage:
         arrays: list[np.ndarray] = []
         exactly: list[bool] = []
         jobs: list[Job] = []
         pieces: list[Piece] = []
-        at = plan.carried
+        at = plan.base
         for window in plan.windows:
             pieces += [piece.shifted(at) for piece in window.pieces]
             at += window.rows
@@ -161,60 +172,68 @@ class Staging:
         for reader, pool, bands in zip(self._readers, self._pools, self._bands, strict=True):
             # Rows that can be read alone are read as they are delivered; chunks are read whole, and what
             # a batch leaves over is carried on.
-            exact = reader.row_access and not self._order.shuffle
+            exact = reader.row_access and self._course.shuffle != "window"
             array = self._map(reader, plan) if exact and self._mapping else None
             if array is not None:
                 self._counters.add(mapped_bytes=array.nbytes)
             elif exact:
                 array = _rows(pool.take(), plan.delivered, reader)
-                wanted = self._order.stretch(plan.first, plan.first + plan.delivered)
-                jobs += reader.jobs(wanted, Target(array, bands, self._counters))
+                if plan.delivered:
+                    wanted = self._course.stretch(plan.first, plan.first + plan.delivered, epoch=epoch)
+                    jobs += self._jobs(reader, wanted, array, bands)
             else:
                 array = _rows(pool.take(), plan.held, reader)
-                view = reader.view(pieces) if self._gather else None
-                if view is None:
-                    jobs += reader.jobs(pieces, Target(array, bands, self._counters))
-                else:
-                    jobs += gather_jobs(view, pieces, array, self._counters)
+                if pieces:
+                    jobs += self._jobs(reader, pieces, array, bands)
             exactly.append(exact)
             arrays.append(array)
         return Stage(plan, arrays, exactly, jobs)
 
+    def _jobs(self, reader: RowReader, pieces: Sequence[Piece], out: np.ndarray, bands: Bands) -> list[Job]:
+        bounded = self._gather == "bounded" and reader.gathered_nbytes > 0
+        view = reader.view(pieces) if self._gather != "never" else None
+        if view is None:
+            return reader.jobs(pieces, Target(out, bands, self._counters))
+        return gather_jobs(view, pieces, out, self._counters, bounded=bounded)
+
     def _map(self, reader: RowReader, plan: StagePlan) -> np.ndarray | None:
         if not plan.delivered:
             return None
-        stored = self._order.rows.stored(plan.first, plan.first + plan.delivered)
-        return reader.map(*stored) if isinstance(stored, tuple) else None
+        stored = self._course.stored(plan.first, plan.first + plan.delivered)
+        return reader.map(*stored) if stored is not None else None
 
 
 def readable(
     readers: Sequence[RowReader],
-    order: Order,
+    course: Course,
     epoch: int,
     counters: Counters,
+    cut: Batching,
     *,
-    batch_size: int,
     position: int,
+    most_rows: int,
 ) -> Iterator[tuple[np.ndarray, ...]]:
     """The whole batches from row `position` of a pass up to the first row that cannot be read.
 
     What is left to deliver where reading a stage has failed: its windows are read again, chunk by chunk.
     """
     # Beyond that lies nothing that had been asked for together with what failed.
-    end = position + stage_rows(order, batch_size)
+    end = position + most_rows
     tails = [np.empty((0, *reader.shape[1:]), reader.dtype) for reader in readers]
-    for window in order.windows(epoch, position=position):
-        found = [_readable(reader, window, batch_size, counters) for reader in readers]
-        good = min(rows for _, rows in found)
-        begin = max(0, position - window.first)
+    for window in course.windows(epoch, position=position):
+        found = [_readable(reader, window, cut.batch_size, counters) for reader in readers]
+        used = window.rows - window.unused
+        good = min(used, *(rows for _, rows in found))
+        begin = window.begin + max(0, position + len(tails[0]) - window.first)
         held = [
             np.concatenate([tail, array[begin:good]]) for tail, (array, _) in zip(tails, found, strict=True)
         ]
-        whole = len(held[0]) // batch_size * batch_size
-        if whole:
-            yield tuple(array[:whole] for array in held)
-        tails = [array[whole:] for array in held]
-        if good < window.rows or window.first + window.rows >= end:
+        while (stop := cut.whole(position, position + len(held[0]))) > position:
+            yield tuple(array[: stop - position] for array in held)
+            held = [array[stop - position :] for array in held]
+            position = stop
+        tails = held
+        if good < used or window.first + used - window.begin >= end:
             return
 
 

@@ -19,6 +19,7 @@ from oocloader.errors import (
     DataError,
     OocloaderError,
     SettingError,
+    StateError,
     StoreError,
     TracingError,
     UnsupportedArrayError,
@@ -33,6 +34,7 @@ BUILTINS: dict[type[OocloaderError], type[Exception]] = {
     SettingError: ValueError,
     DataError: ValueError,
     ClosedError: RuntimeError,
+    StateError: RuntimeError,
     TracingError: RuntimeError,
 }
 WITH_FACTS = [kind for kind in BUILTINS if kind is not TracingError]

@@ -22,6 +22,7 @@ DOCUMENTED = {
     "Loader",
     "OocloaderError",
     "SettingError",
+    "StateError",
     "Store",
     "StoreError",
     "StoredArray",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,6 +67,7 @@ class Training:
     epochs: int = 3
     save_freq: Any = "epoch"
     validation: bool = False
+    validates_with_loader: bool = False
     others: Callable[[], list[Any]] = list
     """Callbacks made anew in each life."""
     handed: bool = False
@@ -100,7 +100,7 @@ class Training:
 
         with (
             ooc.Loader(self.store.source, "x", "y", **self.options) as loader,
-            self.test_data(loader) as test,
+            ooc.Loader(self.store.source, "x", "y", rows=slice(0, 50)) as test,
         ):
             model = self.model()
             others = self.others()
@@ -113,6 +113,8 @@ class Training:
             fit = {"epochs": epochs or self.epochs, "verbose": 0, "callbacks": callbacks, **self.fit}
             if self.validation:
                 fit["validation_data"] = test.dataset()
+            if self.validates_with_loader:
+                fit["validation_data"] = loader.dataset()
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # "ran out of data" above all
                 warnings.filterwarnings("ignore", message="`shuffle=True` was passed")
@@ -122,9 +124,6 @@ class Training:
                     with pytest.raises(Killed):
                         model.fit(self.data(loader), **fit)
         return model
-
-    def test_data(self, loader: ooc.Loader) -> contextlib.AbstractContextManager[ooc.Loader]:
-        return ooc.Loader(self.store.source, "x", "y", rows=slice(0, 50))
 
     def proves_equal(self, *lives: int) -> None:
         expected = values(self.run(backup=False))
@@ -218,6 +217,5 @@ def test_mirrored_strategy(tf: Any, training: Training) -> None:
 
 def test_the_loader_also_validates(training: Training) -> None:
     """Every other pass is then one of validation."""
-    training.validation = True
-    training.test_data = contextlib.nullcontext  # type: ignore[method-assign]
+    training.validates_with_loader = True
     training.proves_equal(14)

@@ -78,7 +78,7 @@ class Stored:
             threads=threads,
             ahead=ahead,
             mapping=mapping,
-            gather=mapping,
+            gather="freely" if mapping else "never",
         )
 
 

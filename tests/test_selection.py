@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oocloader.errors import SettingError
 from oocloader.order import RowSet
-from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
+from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
 
 
 def members(rows: RowSet) -> list[int]:
@@ -84,17 +84,50 @@ def test_row_set_refuses(rows: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(False, False), (None, False), (True, True), ("window", True)]
+    ("value", "expected"),
+    [
+        (False, False),
+        (None, False),
+        (True, "window"),
+        (np.bool_(True), "window"),
+        ("window", "window"),
+        ("global", "global"),
+    ],
 )
-def test_shuffled(value: Any, expected: bool) -> None:
-    assert shuffled(value) is expected
-    assert shuffled(np.bool_(True)) is True
+def test_shuffled(value: Any, expected: bool | str) -> None:
+    assert shuffled(value) == expected
 
 
-@pytest.mark.parametrize("value", ["global", "yes", 1, 0, 2.0, [True]])
+@pytest.mark.parametrize("value", ["yes", 1, 0, 2.0, [True]])
 def test_shuffled_refuses(value: Any) -> None:
-    with pytest.raises(SettingError, match=r'^shuffle=.* must be False, True or "window"$'):
+    with pytest.raises(SettingError, match=r'^shuffle=.* must be False, True, "window" or "global"$'):
         shuffled(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(None, (0, 1)), ((0, 1), (0, 1)), ([2, 3], (2, 3)), ((np.int64(1), 4), (1, 4))]
+)
+def test_shard_of(value: Any, expected: tuple[int, int]) -> None:
+    assert shard_of(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (3, "shard=3 must be (index, count)"),
+        ("01", "shard='01' must be (index, count)"),
+        ((1, 2, 3), "shard=(1, 2, 3) must be (index, count)"),
+        ((2, 2), "shard index=2 must be a whole number, from 0 to 1"),
+        ((-1, 2), "shard index=-1 must be a whole number, from 0 to 1"),
+        ((0, 0), "shard count=0 must be a whole number, at least 1"),
+        ((0.5, 2), "shard index=0.5 must be a whole number"),
+        ((0, True), "shard count=True must be a whole number"),
+    ],
+)
+def test_shard_of_refuses(value: Any, words: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        shard_of(value)
+    assert words in str(caught.value)
 
 
 def test_whole() -> None:

@@ -19,6 +19,7 @@ from oocloader.errors import ClosedError
 from oocloader.order import Order, RowSet
 from oocloader.pieces import Piece
 from oocloader.read import Job, LibraryReader, MemoryReader, RowReader, Target
+from oocloader.shards import batching
 from oocloader.staging import Staging, plan_stages, pool_nbytes, stage_rows
 from oocloader.timing import Counters
 
@@ -60,9 +61,8 @@ def test_stages_are_whole_batches(
     position = batch_size * data.draw(st.integers(0, batches))
     end = max(position, rows // batch_size * batch_size if drop_remainder else rows)
     at, carried = position, 0
-    for plan in plan_stages(
-        order, 3, batch_size=batch_size, drop_remainder=drop_remainder, position=position
-    ):
+    cut = batching(rows, (0, 1), batch_size=batch_size, drop_remainder=drop_remainder)
+    for plan in plan_stages(order, 3, cut, start=position // batch_size):
         assert plan.first == at
         assert plan.carried == carried
         assert plan.held == carried + sum(window.rows for window in plan.windows)
@@ -93,7 +93,8 @@ def test_stages_are_whole_batches(
 def test_rows_that_fill_no_batch_come_first_in_the_next_stage(
     rows: int, window: int, batch_size: int, delivered: list[int]
 ) -> None:
-    plans = plan_stages(order_of(rows, window), 0, batch_size=batch_size, drop_remainder=False)
+    cut = batching(rows, (0, 1), batch_size=batch_size, drop_remainder=False)
+    plans = plan_stages(order_of(rows, window), 0, cut)
     assert [plan.delivered for plan in plans] == delivered
 
 
@@ -158,9 +159,8 @@ def deliveries(
     stages, _, _ = staging(made, order, batch_size, mapping=mapping)
     tails: list[np.ndarray | None] = [None] * len(made)
     found = []
-    for stage in stages.stages(
-        epoch, batch_size=batch_size, drop_remainder=drop_remainder, position=start * batch_size
-    ):
+    cut = batching(len(order.rows), order.shard, batch_size=batch_size, drop_remainder=drop_remainder)
+    for stage in stages.stages(epoch, cut, start=start):
         for job in stage.jobs:
             job()
         delivered, tails = stage.deliver(tails)
@@ -249,7 +249,7 @@ def test_rows_that_can_be_read_alone_are_read_as_they_are_delivered(tmp_path: Pa
     order = order_of(ROWS, 100)
     for mapping in (False, True):
         stages, counters, _ = staging([reader], order, 32, mapping=mapping)
-        for stage in stages.stages(0, batch_size=32, drop_remainder=False):
+        for stage in stages.stages(0, batching(ROWS, (0, 1), batch_size=32, drop_remainder=False)):
             for job in stage.jobs:
                 job()
             (delivered,), tails = stage.deliver([None])
@@ -265,7 +265,7 @@ def test_buffers_are_used_again_when_the_consumer_lets_go(tmp_path: Path, batch_
     stages, _, _ = staging(readers(tmp_path), order, batch_size)
     places: list[set[int]] = [set() for _ in range(5)]
     tails: list[np.ndarray | None] = [None] * 5
-    for stage in stages.stages(0, batch_size=batch_size, drop_remainder=False):
+    for stage in stages.stages(0, batching(ROWS, (0, 1), batch_size=batch_size, drop_remainder=False)):
         for job in stage.jobs:
             job()
         delivered, tails = stage.deliver(tails)
@@ -282,7 +282,7 @@ def test_a_consumer_that_keeps_everything_gets_memory_of_its_own(tmp_path: Path)
     stages, _, _ = staging(made, order, 50)
     kept = []
     tails: list[np.ndarray | None] = [None] * 5
-    for stage in stages.stages(0, batch_size=50, drop_remainder=False):
+    for stage in stages.stages(0, batching(ROWS, (0, 1), batch_size=50, drop_remainder=False)):
         for job in stage.jobs:
             job()
         delivered, tails = stage.deliver(tails)
@@ -313,7 +313,7 @@ def test_pieces_ascend_and_do_not_overlap(window: int) -> None:
 def test_cancel_lets_go_of_chunks_and_ends_the_pass(tmp_path: Path) -> None:
     order = order_of(ROWS, 50, shuffle=True, block=10)
     stages, _, _ = staging(readers(tmp_path), order, 50)
-    running = stages.stages(0, batch_size=50, drop_remainder=False)
+    running = stages.stages(0, batching(ROWS, (0, 1), batch_size=50, drop_remainder=False))
     for job in next(running).jobs:
         job()
     stages.cancel()

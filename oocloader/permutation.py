@@ -1,0 +1,88 @@
+"""Random permutations that are the same everywhere, whole or at any stretch of their positions.
+
+Random numbers are the raw output of Philox 4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
+easy as 1, 2, 3"), keyed by seed, epoch and stream: the stream does not change between NumPy versions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+# The domains of the random numbers of one seed and epoch, so that none is used for two things.
+WINDOWS, BLOCKS, ROWS, SPLIT = range(4)
+# Up to this many numbers are permuted at once: exactly uniform, in half a megabyte.
+_AT_ONCE = 1 << 16
+# With four, the 100,000 neighbours of a permutation are as far apart as chance has them.
+_ROUNDS = 8
+# Of the finalisers of splitmix64 (Steele, Lea, Flood 2014).
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_HALF = np.uint64(32)
+
+
+def raw(seed: int, epoch: int, stream: int, n: int, *, domain: int = WINDOWS, skip: int = 0) -> np.ndarray:
+    """`n` random numbers, uint64, from number `skip` of the stream on."""
+    key = np.array([seed, (epoch << 32) | stream], np.uint64)
+    # A step of the counter makes four numbers.
+    steps, lead = divmod(skip, 4)
+    counter = np.array([steps, 0, 0, domain], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(lead + n)[lead:]
+
+
+def permutation(seed: int, epoch: int, stream: int, n: int, *, domain: int = WINDOWS) -> np.ndarray:
+    """A random permutation of `range(n)`, int64 (n,), the same for the same numbers everywhere.
+
+    Random keys carry their own index in the low bits, so that one plain sort orders both.
+    """
+    bits = np.uint64(max(1, (n - 1).bit_length()) if n else 1)
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    keys = (raw(seed, epoch, stream, n, domain=domain) & ~low) | np.arange(n, dtype=np.uint64)
+    keys.sort()
+    return (keys & low).astype(np.int64)
+
+
+class Scattered:
+    """A random permutation of `range(n)` of which any stretch is worked out alone. Thread-safe.
+
+    A Feistel network over pairs (left, right) with `left * width + right` a little more than the numbers
+    there are; what falls behind them goes through it again (Black and Rogaway 2002, "Ciphers with
+    arbitrary finite domains").
+    """
+
+    def __init__(self, seed: int, epoch: int, n: int) -> None:
+        self.n = n
+        self._all = permutation(seed, epoch, 0, n, domain=ROWS) if n <= _AT_ONCE else None
+        self._keys = raw(seed, epoch, 1, _ROUNDS, domain=ROWS)
+        height = math.isqrt(max(0, n - 1)) + 1
+        self._sides = np.uint64(height), np.uint64(-(-n // height))
+
+    def stretch(self, lo: int, hi: int) -> np.ndarray:
+        """The numbers at positions `lo:hi`, int64 (hi - lo,)."""
+        if self._all is not None:
+            return self._all[lo:hi]
+        found = self._through(np.arange(lo, hi, dtype=np.uint64))
+        while True:
+            beyond = np.flatnonzero(found >= np.uint64(self.n))
+            if not len(beyond):
+                return found.astype(np.int64)
+            found[beyond] = self._through(found[beyond])
+
+    def _through(self, numbers: np.ndarray) -> np.ndarray:
+        width = self._sides[1]
+        halves = [numbers // width, numbers % width]
+        for turn, key in enumerate(self._keys):
+            side = turn % 2
+            mixed = halves[1 - side] + key
+            mixed ^= mixed >> np.uint64(30)
+            mixed *= _MIX1
+            mixed ^= mixed >> np.uint64(27)
+            mixed *= _MIX2
+            mixed >>= _HALF
+            # A number below the side's length, without dividing.
+            mixed *= self._sides[side]
+            mixed >>= _HALF
+            mixed += halves[side]
+            mixed -= self._sides[side] * (mixed >= self._sides[side])
+            halves[side] = mixed
+        return halves[0] * width + halves[1]
