@@ -142,8 +142,7 @@ class Source:
                         feed.batch_size, drop_remainder=feed.drop_remainder
                     )
                 )
-            dataset = dataset.map(lambda *arrays: self._element(arrays))
-            dataset = _announced(dataset, feed.batches)
+            dataset = _numbered(dataset, feed.batches).map(lambda arrays, _: self._element(arrays))
             if passes != 1:
                 dataset = dataset.repeat(passes)
             return dataset.prefetch(1)
@@ -190,18 +189,18 @@ class Source:
         return finish
 
 
-def _announced(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """`batches` with a cardinality of `count`, which may end before.
+def _numbered(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """`batches` with their numbers, and a cardinality of `count`. It may end before.
 
     A pass that starts in the middle does, and an asserted cardinality would fail there.
     """
-    # tf.data takes a choice to be without end where one of its datasets is, so that the cardinality of what
-    # is taken of it is known. That one is never chosen, and starts nothing.
+    # tf.data takes a choice to be without end where one of its datasets is, so that the length of a zip is
+    # known. That one is never chosen, and starts nothing.
     first = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).repeat()
     endless = tf.data.Dataset.choose_from_datasets(
         [batches, batches.repeat()], first, stop_on_empty_dataset=True
     )
-    return endless.take(count)
+    return tf.data.Dataset.zip(endless, tf.data.Dataset.range(count))
 
 
 def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
