@@ -29,6 +29,8 @@ class Termination:
         # None: a handler that was not set from Python, and could not be set again.
         if before is None or threading.current_thread() is not threading.main_thread():
             return
+        while isinstance(left := getattr(before, "__self__", None), Termination) and not left._runs(frame):
+            before = left._before  # of a training that failed
         self._before = before
         # Not the frame, which would keep everything that the function holds.
         self._while = frame.f_code, id(frame)
@@ -37,19 +39,29 @@ class Termination:
 
     def release(self) -> None:
         """Set the handler from before again; a signal that was held back is delivered."""
-        if not self._held:
-            return
-        self._held = False
-        # Whoever has set another one since then calls this one if they want to.
-        if signal.getsignal(signal.SIGTERM) == self._arrive:
-            signal.signal(signal.SIGTERM, self._before)
-        self.deliver()
+        if self._held:
+            self._put_back()
+            self.deliver()
 
     def deliver(self) -> None:
         """Let a signal that has arrived do what it did before. Returns where that was to go on."""
         if self.arrived:
             self.arrived = False
+            # Put back first, since what it did before may be to raise an exception.
+            held = self._put_back()
             self._as_before(signal.SIGTERM, None)
+            if held:
+                self._held = True
+                signal.signal(signal.SIGTERM, self._arrive)
+
+    def _put_back(self) -> bool:
+        """Set the handler from before again; whether this one was set."""
+        self._held = False
+        # Whoever has set another one since then calls this one if they want to.
+        if signal.getsignal(signal.SIGTERM) != self._arrive:
+            return False
+        signal.signal(signal.SIGTERM, self._before)
+        return True
 
     def _arrive(self, number: int, frame: FrameType | None) -> None:
         if self._held and not self.arrived and self._runs(frame):
