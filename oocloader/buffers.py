@@ -100,7 +100,6 @@ def _libc() -> Any:
         ctypes.c_int64,
     ]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc
 
 
@@ -123,18 +122,6 @@ def map_private(pieces: Sequence[tuple[int, int, int]]) -> np.ndarray | None:
 def map_shared(pieces: Sequence[tuple[int, int, int]]) -> np.ndarray | None:
     """Like `map_private`, at any address, to read from only: nothing that TensorFlow gets may lie in it."""
     return _map(pieces, mmap.PROT_READ, mmap.MAP_SHARED)
-
-
-def forget_pages(mapped: np.ndarray) -> None:
-    """Let go of the pages of a shared mapping: the system keeps them, to be mapped anew when touched.
-
-    Never of other memory, which would be lost.
-    """
-    libc = _libc()
-    if libc is not None and hasattr(mmap, "MADV_DONTNEED"):
-        address = mapped.ctypes.data
-        begin = address // PAGE * PAGE
-        libc.madvise(begin, address + mapped.nbytes - begin, mmap.MADV_DONTNEED)
 
 
 def _map(pieces: Sequence[tuple[int, int, int]], protection: int, kind: int) -> np.ndarray | None:

@@ -16,7 +16,7 @@ from oocloader.codecs.chain import CodecError
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
-from oocloader.pieces import Piece, apart, cut, place
+from oocloader.pieces import Piece, apart, cut, place, shared_out
 from oocloader.read import JOB_NBYTES, Job, Target
 
 # Chunks this close in a file are read with one call: reading the gap costs less than another call.
@@ -43,6 +43,11 @@ def _scratch(name: str, nbytes: int) -> np.ndarray:
     return memory[:nbytes]
 
 
+def _lone(pick: np.ndarray, gap: int) -> bool:
+    """Whether most picked rows have no neighbour within `gap`."""
+    return 2 * int(np.count_nonzero(np.diff(pick) > gap + 1)) >= len(pick)
+
+
 class ChunkReader:
     """Rows of one array by its `layout`. `store` names the store in messages."""
 
@@ -58,6 +63,7 @@ class ChunkReader:
         self.row_access = layout.chain.raw and layout.whole_rows
         self.gathered_nbytes = layout.row_nbytes * self.shape[0] if self.row_access and self._native else 0
         self._view: np.ndarray | None = None
+        self._view_ranges: Sequence[_Range] = ()
         self._viewing = threading.Lock()
         single = layout.chunk_shape == layout.shape
         self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]
@@ -109,6 +115,11 @@ class ChunkReader:
                 self._files.check(index)
         return self._view
 
+    def view_again(self) -> np.ndarray | None:
+        with self._where((0, self.shape[0])):
+            mapped = self._mapped(self._view_ranges, map_shared)
+        return None if mapped is None else mapped.reshape(self.shape)
+
     def close(self) -> None:
         self._view = None
         self._files.close()
@@ -123,6 +134,7 @@ class ChunkReader:
             ranges = self._ranges(0, self.shape[0])
         except CorruptChunkError:
             return None  # the rows before it are read, and the error comes in its place
+        self._view_ranges = ranges
         mapped = self._mapped(ranges, map_shared) if len(ranges) <= _MOST_MAPPED else None
         return None if mapped is None else mapped.reshape(self.shape)
 
@@ -191,12 +203,18 @@ class ChunkReader:
 
     def _row_jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         row_nbytes = max(1, self._layout.row_nbytes)
-        near = (part for piece in pieces for part in apart(piece, _GAP_NBYTES // row_nbytes))
         rows = max(1, JOB_NBYTES // row_nbytes)
-        parts = [part for piece in near for part in cut(piece, rows)]
-        for part in parts:
-            self._rows_will_be_needed(part.start, part.stop)
-        return [self._row_job(part, target) for part in parts]
+        gap = _GAP_NBYTES // row_nbytes
+        jobs: list[Job] = []
+        for piece in pieces:
+            if piece.pick is not None and _lone(piece.pick, gap):
+                jobs += [self._lone_job(part, target) for part in shared_out(piece, rows)]
+                continue
+            parts = [part for near in apart(piece, gap) for part in cut(near, rows)]
+            for part in parts:
+                self._rows_will_be_needed(part.start, part.stop)
+            jobs += [self._row_job(part, target) for part in parts]
+        return jobs
 
     def _row_job(self, piece: Piece, target: Target) -> Job:
         straight = piece.pick is None and isinstance(piece.dest, slice) and self._native
@@ -215,6 +233,55 @@ class ChunkReader:
                 target.counters.add(copied_bytes=part.rows * self._layout.row_nbytes)
 
         return read
+
+    def _lone_job(self, piece: Piece, target: Target) -> Job:
+        """Reads rows that lie far apart, each by a call of its own: as little as can be is done a row."""
+
+        def read() -> None:
+            layout = self._layout
+            wanted = np.arange(piece.stop - piece.start) if piece.pick is None else piece.pick
+            row_nbytes = layout.row_nbytes
+            step = max(1, _HOT_NBYTES // max(1, row_nbytes))
+            began = time.perf_counter()
+            calls = 0
+            for lo in range(0, piece.rows, step):
+                rows = piece.start + wanted[lo : lo + step]
+                hot = _scratch("rows", len(rows) * row_nbytes).view(layout.dtype)
+                hot = hot.reshape(len(rows), *self.shape[1:])
+                calls += self._read_lone(rows, hot)
+                dest = piece.dest
+                if isinstance(dest, slice):
+                    dest = slice(dest.start + lo, dest.start + lo + len(rows))
+                else:
+                    dest = dest[lo : lo + step]
+                place(target.rows, dest, hot)
+            nbytes = piece.rows * row_nbytes
+            target.counters.add(
+                read_calls=calls,
+                read_bytes=calls * row_nbytes,
+                read_s=time.perf_counter() - began,
+                copied_bytes=nbytes,
+            )
+
+        return read
+
+    def _read_lone(self, rows: np.ndarray, hot: np.ndarray) -> int:
+        """Stored rows (int64, ascending) to those of `hot`; how many of them are stored."""
+        layout = self._layout
+        chunks = rows // layout.chunk_shape[0]
+        files = layout.file[chunks]
+        held = (layout.stored[chunks] != layout.chunk_nbytes) & (files >= 0)
+        if held.any():
+            self._ranges(int(rows[held][0]), int(rows[held][0]) + 1)  # raises
+        hot[files < 0] = layout.fill
+        offsets = layout.offset[chunks] + (rows - chunks * layout.chunk_shape[0]) * layout.row_nbytes
+        flat = hot.reshape(len(rows), -1).view(np.uint8)
+        with self._where((int(rows[0]), int(rows[-1]) + 1)):
+            for index in np.unique(files[files >= 0]).tolist():
+                here = np.flatnonzero(files == index)
+                with self._files.opened(index) as fd:
+                    self._files.read_each(fd, index, offsets[here].tolist(), flat, here.tolist())
+        return int(np.count_nonzero(files >= 0))
 
     def _read_rows(self, start: int, stop: int, rows: np.ndarray, target: Target) -> None:
         began = time.perf_counter()

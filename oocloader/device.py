@@ -118,7 +118,7 @@ class Batches(Iterator[Any]):
         batch = self._ready.popleft()
         # A pass is over with its last batch: nobody may ask for one more.
         if running.deliver():
-            self._short = running.short
+            self._short = self._short or running.short
             self._end(None if self._left is None else self._left - 1)
         return self._finish(batch)
 

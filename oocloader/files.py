@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -94,6 +94,24 @@ class FileReader:
             offset += got
         return calls
 
+    def read_each(
+        self, fd: int, index: int, offsets: Sequence[int], rows: np.ndarray, places: Sequence[int]
+    ) -> None:
+        """Fill rows `places` of `rows` (uint8, 2-d) with the bytes at `offsets` of file `index`, one each."""
+        nbytes = rows.shape[1]
+        for offset in offsets:
+            _advise(fd, offset, nbytes)
+        view = rows.reshape(-1).data
+        for offset, place in zip(offsets, places, strict=True):
+            row = view[place * nbytes : (place + 1) * nbytes]
+            try:
+                whole = os.preadv(fd, [row], offset) == nbytes
+            except OSError:
+                whole = False
+            if not whole:
+                # The rest of it, or the error that says what is wrong.
+                self.read(fd, index, offset, rows[place])
+
     def close(self) -> None:
         """Close every descriptor; reading afterwards is an error."""
         with self._lock:
@@ -123,6 +141,14 @@ class FileReader:
         else:
             what = "it was modified since the store was opened"
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
+
+
+def _advise(fd: int, offset: int, nbytes: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        try:
+            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
+        except OSError:
+            pass  # what cannot be read fails where it is read
 
 
 def _unreadable(path: str, error: OSError) -> StoreError:

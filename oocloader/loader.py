@@ -142,9 +142,11 @@ class Loader:
                 )
                 for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
             ]
+            free = budget.free_host_memory()
+            bounded = False
             if mixed == "global":
-                self._columns = columns = [scattered.column(column) for column in columns]
                 scattered.refuse_costly(columns)
+                columns, bounded = scattered.gathered(columns, free if host is None else host)
 
             def sizes(block: int | str | None, window: int | str | None) -> budget.Sizes:
                 return budget.choose(
@@ -157,7 +159,7 @@ class Loader:
                     host_memory=host,
                     device_memory=on_device,
                     threads=threads or min(8, os.cpu_count() or 1),
-                    free_host_memory=budget.free_host_memory(),
+                    free_host_memory=free,
                 )
 
             def feed(sizes: budget.Sizes, progress: Progress) -> Feed:
@@ -170,9 +172,7 @@ class Loader:
                     starts=sizes.starts,
                     shard=part,
                 )
-                gather: Gather = "freely" if sizes.gather else "never"
-                if mixed == "global" and mmap is not False and not sizes.gather:
-                    gather = "bounded"
+                gather: Gather = "freely" if sizes.gather else "bounded" if bounded else "never"
                 return Feed(
                     readers=readers,
                     order=order,
@@ -266,10 +266,8 @@ class Loader:
         if by == "block":
             if stratify is not None:
                 raise SettingError(f'stratify={stratify!r} holds out single rows: give by="row"')
-            cuts = budget.cuts(self._columns, shuffle=True)
-            row_nbytes = max(1, sum(column.row_nbytes for column in self._columns))
-            block = cuts.unit if cuts.unit > 1 else max(1, budget.BLOCK // row_nbytes)
-            parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=cuts.starts)
+            block, starts = splitting.block_of(self._columns)
+            parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=starts)
         elif stratify is not None:
             labels = self._store[stratify]
             _common_rows([self._arrays[0], labels])
@@ -393,6 +391,7 @@ class Loader:
         with self._counting:
             self._epoch = at.epoch
             self._progress.pending = at if at.batches or at.history else None
+            self._progress.resumed = None
             self._progress.delivered = None
             self._progress.unseen = False
 

@@ -7,13 +7,14 @@ and its rows are permuted within it. Both are cut at multiples of their length, 
 the store or of the part of it, so that chunks stay whole. Shuffled globally, a window is the next stretch
 of one permutation of all rows.
 
-A shard is a range of this sequence. A window of blocks that it takes in part is first put in a random
-order of its blocks, so that a part is a fair sample too; rows are permuted within the part.
+A shard is a range of this sequence. The blocks of a window that it takes in part come in an order that
+spreads any part of them over the array, so that it is a fair sample too; rows are permuted within the part.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import weakref
 from collections import deque
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 # About this many cards are dealt at once, so that dealing takes little more memory than its result.
 _DEALT_AT_ONCE = 1 << 18
+# The numbers of so many single rows take ten megabytes, which would be more than small rows themselves.
+_SCATTERED_AT_ONCE = 1 << 18
 # Passes of neighbouring epochs may run side by side.
 _EPOCHS_KEPT = 2
 
@@ -240,7 +243,7 @@ class _Scattered:
     def __init__(self, rows: RowSet, seed: int, window: int, mine: tuple[int, int]) -> None:
         self.rows = rows
         self._seed = seed
-        self._window = window
+        self._window = min(window, _SCATTERED_AT_ONCE)
         self._lo, self._hi = mine
         self._orders = _Recent(lambda epoch: Scattered(seed, epoch, len(rows)))
 
@@ -352,7 +355,8 @@ class _Dealt:
         column = deal.blocks[:, number]
         blocks = column[column >= 0].astype(np.int64)
         if (lo, hi) != (begin, end):
-            blocks = blocks[permutation(self._deals.seed, epoch, number, len(blocks), domain=BLOCKS)]
+            turn = int(raw(self._deals.seed, epoch, number, 1, domain=BLOCKS)[0] % np.uint64(len(blocks)))
+            blocks = blocks[_spread(len(blocks), turn)]
         begins, ends = self._deals.edges.at(blocks), self._deals.edges.at(blocks + 1)
         if (lo, hi) != (begin, end):
             begins, ends = _within(begins, ends, lo - begin, hi - begin)
@@ -395,6 +399,20 @@ class _Recent(Generic[T]):
                 found = self._used[epoch] = self._make(epoch)
                 self._latest.append(found)
             return found
+
+
+def _spread(n: int, turn: int) -> np.ndarray:
+    """The numbers below `n` in an order of which any stretch is spread evenly over them, int64 (n,).
+
+    Steps of a golden section leave the most even gaps of all (Swierczkowski 1958).
+
+    >>> _spread(8, 3).tolist()
+    [3, 0, 5, 2, 7, 4, 1, 6]
+    """
+    step = max(1, round(n * 0.6180339887498949))
+    while math.gcd(step, n) > 1:
+        step += 1
+    return (turn + np.arange(n, dtype=np.int64) * step) % n
 
 
 def _within(begins: np.ndarray, ends: np.ndarray, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:

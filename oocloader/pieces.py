@@ -59,6 +59,17 @@ def cut(piece: Piece, rows: int) -> list[Piece]:
     return parts
 
 
+def shared_out(piece: Piece, rows: int) -> list[Piece]:
+    """A piece in parts that deliver at most `rows` rows each."""
+    if piece.pick is None or len(piece.pick) <= rows:
+        return cut(piece, rows) if piece.pick is None else [piece]
+    edges = range(rows, len(piece.pick), rows)
+    stops = [*(piece.start + piece.pick[list(edges)]).tolist(), piece.stop]
+    starts = [piece.start, *stops[:-1]]
+    parts = (within(piece, *part) for part in zip(starts, stops, strict=True))
+    return [part for part in parts if part is not None]
+
+
 def within(piece: Piece, lo: int, hi: int) -> Piece | None:
     """The part of a piece in stored rows `lo:hi`, None where there is none."""
     start, stop = max(lo, piece.start), min(hi, piece.stop)

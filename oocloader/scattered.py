@@ -9,13 +9,20 @@ from oocloader.budget import LIGHT, Column
 from oocloader.errors import SettingError
 from oocloader.read import GATHERED_NBYTES
 
+# Of the memory for reading ahead, what each thread may make resident of a mapping is this part at most.
+_SHARE = 8
 
-def column(found: Column) -> Column:
-    """An array as it is budgeted for: a thread may make some of its mapping resident."""
-    if not found.gathered_nbytes:
-        return found
-    resident = min(found.gathered_nbytes, GATHERED_NBYTES)
-    return replace(found, scratch_nbytes=max(found.scratch_nbytes, resident))
+
+def gathered(columns: Sequence[Column], budget_nbytes: int) -> tuple[list[Column], bool]:
+    """Arrays as they are budgeted for, and whether their rows are copied from mappings, of which each thread
+    makes some resident. Where the budget is too small for that, rows are read by a call each."""
+    resident = [min(column.gathered_nbytes, GATHERED_NBYTES) for column in columns]
+    if sum(resident) == 0 or max(resident) > budget_nbytes // _SHARE:
+        return list(columns), False
+    return [
+        replace(column, scratch_nbytes=max(column.scratch_nbytes, nbytes))
+        for column, nbytes in zip(columns, resident, strict=True)
+    ], True
 
 
 def refuse_costly(columns: Sequence[Column]) -> None:

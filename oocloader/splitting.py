@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from oocloader.budget import BLOCK
+from oocloader.budget import BLOCK, Column
 from oocloader.errors import SettingError
 from oocloader.order import RowSet
 from oocloader.permutation import SPLIT, permutation
@@ -37,6 +38,18 @@ def by_row(rows: RowSet, held: int, *, seed: int, total: int) -> tuple[RowSet, R
     out = np.zeros(len(rows), np.bool_)
     out[permutation(seed, 0, 0, len(rows), domain=SPLIT)[:held]] = True
     return _parted(rows, out, total)
+
+
+def block_of(columns: Sequence[Column]) -> tuple[int, tuple[int, ...]]:
+    """Rows of a block, and the rows from which blocks are counted: the chunks of the array with most bytes.
+
+    Of those that are decoded, else of those with chunks; without any, about a megabyte of rows.
+    """
+    chunked = [column for column in columns if column.chunk_rows is not None]
+    if not chunked:
+        return max(1, BLOCK // max(1, sum(column.row_nbytes for column in columns))), (0,)
+    largest = max(chunked, key=lambda column: (not column.row_access, column.row_nbytes))
+    return largest.chunk_rows or 1, largest.starts
 
 
 def by_block(

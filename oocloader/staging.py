@@ -190,11 +190,13 @@ class Staging:
         return Stage(plan, arrays, exactly, jobs)
 
     def _jobs(self, reader: RowReader, pieces: Sequence[Piece], out: np.ndarray, bands: Bands) -> list[Job]:
-        bounded = self._gather == "bounded" and reader.gathered_nbytes > 0
-        view = reader.view(pieces) if self._gather != "never" else None
+        gather = self._gather != "never" and (self._mapping or not reader.gathered_nbytes)
+        view = reader.view(pieces) if gather else None
         if view is None:
             return reader.jobs(pieces, Target(out, bands, self._counters))
-        return gather_jobs(view, pieces, out, self._counters, bounded=bounded)
+        bounded = self._gather == "bounded" and reader.gathered_nbytes > 0
+        again = reader.view_again if bounded else None
+        return gather_jobs(view, pieces, out, self._counters, again=again)
 
     def _map(self, reader: RowReader, plan: StagePlan) -> np.ndarray | None:
         if not plan.delivered:

@@ -292,6 +292,57 @@ def test_rows_far_apart_are_not_read_with_what_lies_between(tmp_path: Path) -> N
     assert (counters.read_calls, counters.read_bytes) == (4, (8 + 3 + 1 + 1) * 4096)
 
 
+LONE_LAYOUTS: dict[str, dict[str, Any]] = {
+    "one run": {},
+    "chunks": {"chunk_shape": (64, 5, 3)},
+    "chunks backwards": {"chunk_shape": (64, 5, 3), "backwards": True, "gap": 7},
+    "files": {"chunk_shape": (100, 5, 3), "file_each": True},
+    "missing": {"chunk_shape": (50, 5, 3), "missing": (0, 3, 19), "fill": 7},
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", ">i4", "float64"])
+@pytest.mark.parametrize("layout", LONE_LAYOUTS)
+def test_rows_that_lie_alone_are_read_by_a_call_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
+) -> None:
+    monkeypatch.setattr("oocloader.chunks._GAP_NBYTES", 0)
+    monkeypatch.setattr("oocloader.chunks._HOT_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.chunks.JOB_NBYTES", 10_000)
+    array = rows_array(1000, dtype, sample_shape=(5, 3))
+    options = LONE_LAYOUTS[layout]
+    reader = reader_of(write_layout(tmp_path, array, **options))
+    for chunk in options.get("missing", ()):
+        array[chunk * 50 : (chunk + 1) * 50] = 7
+    picked = np.flatnonzero(np.arange(1000) % 3 == 1)
+    for shuffle in (False, "global"):
+        order = Order(RowSet(1, 998, picked), shuffle=shuffle, seed=2, block=1, window=400)
+        found, counters = deliver(reader, order, threads=3)
+        assert np.array_equal(found, array[numbers_of(order)])
+        stored = int(np.count_nonzero(~np.isin(picked // 50, options.get("missing", ()))))
+        row_nbytes = 15 * array.dtype.itemsize
+        assert (counters.read_calls, counters.read_bytes) == (stored, stored * row_nbytes)
+
+
+def test_what_is_wrong_with_rows_that_lie_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oocloader.chunks._GAP_NBYTES", 0)
+    array = rows_array(1000, sample_shape=(5, 3))
+    picked = np.arange(0, 1000, 5)
+    order = Order(RowSet(0, 996, picked), shuffle="global", seed=2, block=1, window=400)
+    layout = write_layout(tmp_path / "short", array, (64, 5, 3))
+    layout.stored[7] -= 1
+    with pytest.raises(CorruptChunkError, match=r"chunk \(7, 0, 0\), rows 448 to 511: damaged"):
+        deliver(reader_of(layout), order)
+    reader = reader_of(write_layout(tmp_path / "cut", array))
+    os.truncate(tmp_path / "cut" / "data.bin", 9000)
+    with pytest.raises(ChangedError, match="array 'x', rows"):
+        deliver(reader, order)
+    # It may be cut while it is read.
+    monkeypatch.setattr("oocloader.files.FileReader._check", lambda *_: None)
+    with pytest.raises(ChangedError, match=r"rows .*it was truncated"):
+        deliver(reader, order)
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_large_pieces_are_several_jobs(tmp_path: Path, threads: int) -> None:
     array = rows_array(40_000, sample_shape=(16, 16))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocloader.budget import Column, choose
-from oocloader.order import Order, RowSet, Window, permutation
+from oocloader.order import Order, RowSet, Shuffle, Window, _Deals
+from oocloader.permutation import permutation
 
 
 def delivered(order: Order, window: Window) -> np.ndarray:
@@ -48,13 +49,16 @@ def row_sets(draw: st.DrawFn, *, most: int = 400) -> RowSet:
     return RowSet(int(picked[0]), int(picked[-1]) + 1, picked)
 
 
+SHUFFLES: tuple[Shuffle, ...] = (False, "window", "global")
+
+
 @st.composite
 def orders(draw: st.DrawFn, *, shuffle: bool | None = None) -> Order:
     rows = draw(row_sets())
     window = draw(st.integers(1, 500))
     return Order(
         rows,
-        shuffle=draw(st.booleans()) if shuffle is None else shuffle,
+        shuffle=draw(st.sampled_from(SHUFFLES)) if shuffle is None else shuffle,
         seed=draw(st.integers(0, 2**64 - 1)),
         block=draw(st.integers(1, window)),
         window=window,
@@ -271,3 +275,176 @@ def test_windows_of_a_tenth_mix_classes_nearly_as_a_full_shuffle(rows: RowSet) -
     for epoch in range(3):
         assert _entropy(pass_of(order, epoch), labels) >= 0.98 * _entropy(shuffled, labels)
     assert _entropy(members(rows), labels) < 0.1
+
+
+@st.composite
+def sharded(draw: st.DrawFn) -> list[Order]:
+    """An order for every shard, up to as many as there are rows."""
+    order = draw(orders())
+    count = draw(st.integers(1, min(12, len(order.rows))))
+    if draw(st.booleans()):
+        return [order.of_shard((index, count)) for index in range(count)]
+    return [
+        Order(
+            order.rows,
+            shuffle=order.shuffle,
+            seed=order.seed,
+            block=order.block,
+            window=order.window,
+            starts=order.starts,
+            shard=(index, count),
+        )
+        for index in range(count)
+    ]
+
+
+@given(shards=sharded(), epoch=EPOCHS)
+def test_every_row_in_one_shard(shards: list[Order], epoch: int) -> None:
+    parts = [pass_of(order, epoch) for order in shards]
+    assert np.array_equal(np.sort(np.concatenate(parts)), members(shards[0].rows))
+    assert [len(part) for part in parts] == [order.total for order in shards]
+    assert max(order.total for order in shards) - min(order.total for order in shards) <= 1
+    if not shards[0].shuffle:
+        assert np.array_equal(np.concatenate(parts), members(shards[0].rows))
+
+
+@given(shards=sharded(), epoch=EPOCHS, data=st.data())
+def test_windows_of_a_shard(shards: list[Order], epoch: int, data: st.DataObject) -> None:
+    order = data.draw(st.sampled_from(shards))
+    windows = list(order.windows(epoch))
+    assert all(1 <= window.rows <= order.window for window in windows)
+    firsts = np.cumsum([0, *(window.rows for window in windows)])
+    assert [window.first for window in windows] == firsts[:-1].tolist()
+    assert order.first(epoch).tolist() == firsts.tolist()
+    for at, window in enumerate(windows):
+        assert window.index == at
+        assert np.array_equal(delivered(order, order.at(epoch, at)), delivered(order, window))
+        edges = [edge for piece in window.pieces for edge in (piece.start, piece.stop)]
+        assert edges == sorted(edges)
+    position = data.draw(st.integers(0, order.total))
+    tail = [delivered(order, window) for window in windows if window.first + window.rows > position]
+    assert np.array_equal(
+        pass_of(order, epoch, position=position), np.concatenate([np.empty(0, np.int64), *tail])
+    )
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_shard_of_one_is_the_whole(shuffle: Shuffle) -> None:
+    order = Order(RowSet(0, 500), shuffle=shuffle, seed=3, block=16, window=64)
+    alone = Order(RowSet(0, 500), shuffle=shuffle, seed=3, block=16, window=64, shard=(0, 1))
+    assert np.array_equal(pass_of(order, 4), pass_of(alone, 4))
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_shards_are_the_same_in_every_release(shuffle: Shuffle) -> None:
+    """Runs that are to be repeated rely on these very numbers."""
+    shards = [
+        Order(RowSet(0, 13), shuffle=shuffle, seed=7, block=2, window=6, shard=(index, 3))
+        for index in range(3)
+    ]
+    assert [pass_of(order, 1).tolist() for order in shards] == GOLDEN_SHARDS[shuffle]
+
+
+GOLDEN_SHARDS: dict[Shuffle, list[list[int]]] = {
+    False: [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11, 12]],
+    "window": [[6, 7, 2, 3], [0, 8, 9, 1], [12, 10, 5, 4, 11]],
+    "global": [[3, 1, 9, 11], [7, 5, 0, 12], [6, 2, 8, 4, 10]],
+}
+
+
+@pytest.mark.parametrize("shuffle", ["window", "global"])
+def test_what_shards_leave_out_changes(shuffle: Shuffle) -> None:
+    """With full batches of ten alone, 3 of each shard's 53 rows are left out, others every time."""
+    order = Order(RowSet(0, 106), shuffle=shuffle, seed=0, block=4, window=20)
+    shards = [order.of_shard((index, 2)) for index in range(2)]
+    left = [frozenset(row for shard in shards for row in pass_of(shard, epoch)[50:]) for epoch in range(5)]
+    assert all(len(rows) == 6 for rows in left)
+    assert len(set(left)) == 5
+
+
+@pytest.mark.parametrize(("count", "least"), [(8, 0.985), (16, 0.97), (24, 0.96)])
+def test_a_part_of_a_window_mixes_classes_too(count: int, least: float) -> None:
+    """Ten windows of ten thousand rows stored by class, of which a shard gets a part."""
+    labels = np.arange(100_000) // 10_000
+    order = Order(RowSet(0, 100_000), shuffle=True, seed=0, block=64, window=10_000)
+    full = _entropy(permutation(0, 0, 0, 100_000), labels)
+    for index in range(count):
+        assert _entropy(pass_of(order.of_shard((index, count)), 0), labels) > least * full
+
+
+@given(rows=row_sets(), seed=st.integers(0, 2**64 - 1), epoch=EPOCHS, data=st.data())
+def test_global_windows_are_one_piece_and_their_length_leaves_the_order_alone(
+    rows: RowSet, seed: int, epoch: int, data: st.DataObject
+) -> None:
+    def made(window: int) -> Order:
+        return Order(rows, shuffle="global", seed=seed, block=1, window=window)
+
+    order = made(data.draw(st.integers(1, 500)))
+    assert all(len(window.pieces) == 1 for window in order.windows(epoch))
+    whole = pass_of(order, epoch)
+    assert np.array_equal(whole, pass_of(made(data.draw(st.integers(1, 500))), epoch))
+    lo = data.draw(st.integers(0, len(rows)))
+    hi = data.draw(st.integers(lo, len(rows)))
+    stretch = Window(0, lo, hi - lo, tuple(order.stretch(lo, hi, epoch=epoch)))
+    assert np.array_equal(delivered(order, stretch), whole[lo:hi])
+
+
+def test_global_rows_go_anywhere() -> None:
+    order = Order(RowSet(0, 100_000), shuffle="global", seed=1, block=1, window=1000)
+    labels = np.arange(100_000) // 10_000
+    full = _entropy(permutation(0, 0, 0, 100_000), labels)
+    assert _entropy(pass_of(order, 0), labels) > 0.995 * full
+    assert not np.array_equal(pass_of(order, 0), pass_of(order, 1))
+
+
+def test_blocks_have_no_stretches() -> None:
+    with pytest.raises(TypeError):
+        Order(RowSet(0, 10), shuffle=True, seed=1, block=1, window=5).stretch(0, 2)
+
+
+def test_passes_side_by_side_deal_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    deal = _Deals._deal
+
+    def counted(self: _Deals, epoch: int) -> object:
+        made.append(epoch)
+        return deal(self, epoch)
+
+    monkeypatch.setattr(_Deals, "_deal", counted)
+    order = Order(RowSet(0, 1000), shuffle=True, seed=1, block=10, window=100)
+    for _ in zip(*(order.windows(epoch) for epoch in range(6)), strict=True):
+        pass
+    assert sorted(made) == [0, 1, 2, 3, 4, 5]
+
+
+HUGE = """
+import resource, time
+from oocloader.order import Order, RowSet
+from oocloader.budget import Column, choose
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+longest = 0.0
+for row_nbytes in (3072, 64):
+    for shuffle in (False, "window", "global"):
+        for shard in ((0, 1), (2, 5)):
+            began = time.process_time()
+            column = Column("x", row_nbytes, row_nbytes, 256, 1 << 20, row_access=shuffle == "global")
+            sizes = choose(10**9, [column], batch_size=128, shuffle=bool(shuffle),
+                           block=1 if shuffle == "global" else None, window=None, host_memory=None,
+                           device_memory=None, threads=2, free_host_memory=1 << 30)
+            order = Order(RowSet(0, 10**9), shuffle=shuffle, seed=1, block=sizes.block, window=sizes.window,
+                          starts=(0, 7 * 10**8 + 1), shard=shard)
+            assert order.first(0)[-1] == order.total
+            for window in (order.at(0, 0), order.at(0, len(order) - 1)):
+                assert sum(piece.rows for piece in window.pieces) == window.rows
+            longest = max(longest, time.process_time() - began)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, longest)
+"""
+
+
+def test_a_billion_rows_are_planned_in_a_moment_and_a_hundred_megabytes() -> None:
+    done = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, check=True)
+    mebibytes, seconds = done.stdout.split()
+    assert int(mebibytes) < 95
+    # A second where nothing else runs; a busy machine stretches the processor's seconds too.
+    assert float(seconds) < 5

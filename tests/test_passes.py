@@ -21,9 +21,12 @@ from chunked import Flip, open_files, write_layout
 from numbered import numbers_of, rows_array
 from oocloader.chunks import ChunkReader
 from oocloader.errors import ChangedError, CorruptChunkError
-from oocloader.order import Order, RowSet
+from oocloader.order import Order, RowSet, Shuffle
 from oocloader.passes import Feed, Pass
 from oocloader.read import JoinedReader, RowReader
+from oocloader.rest import History
+from oocloader.shards import Shard
+from oocloader.staging import Gather
 
 ROWS = 1000
 
@@ -59,7 +62,7 @@ class Stored:
         self,
         *,
         rows: RowSet | None = None,
-        shuffle: bool = True,
+        shuffle: bool | Shuffle = True,
         seed: int = 3,
         block: int = 64,
         window: int = 256,
@@ -68,8 +71,12 @@ class Stored:
         threads: int = 2,
         ahead: int = 2,
         mapping: bool = True,
+        gather: Gather = "freely",
+        shard: Shard = (0, 1),
     ) -> Feed:
-        order = Order(rows or RowSet(0, ROWS), shuffle=shuffle, seed=seed, block=block, window=window)
+        order = Order(
+            rows or RowSet(0, ROWS), shuffle=shuffle, seed=seed, block=block, window=window, shard=shard
+        )
         return Feed(
             readers=self.readers,
             order=order,
@@ -78,7 +85,7 @@ class Stored:
             threads=threads,
             ahead=ahead,
             mapping=mapping,
-            gather="freely" if mapping else "never",
+            gather=gather if mapping else "never",
         )
 
 
@@ -87,10 +94,23 @@ def stored(tmp_path: Path) -> Stored:
     return Stored(tmp_path)
 
 
-def rows_of(feed: Feed, epoch: int = 0, *, start: int = 0) -> np.ndarray:
-    """The stored rows of a pass in order; every array of a window must have the same ones."""
+def rows_of(
+    feed: Feed,
+    epoch: int = 0,
+    *,
+    start: int = 0,
+    history: History = (),
+    batches: list[int] | None = None,
+) -> np.ndarray:
+    """The stored rows of a pass in order; every array of a window must have the same ones.
+
+    `batches` gets the lengths of the batches that a window is cut into.
+    """
     found = [np.empty(0, np.int64)]
-    for x, y, w in Pass(feed, epoch, start=start).windows():
+    for x, y, w in Pass(feed, epoch, start=start, history=history).windows():
+        if batches is not None:
+            size = feed.batch_size
+            batches += [min(size, len(y) - at) for at in range(0, len(y), size)]
         assert len(y) > 0
         numbers = y.copy()
         assert np.array_equal(x, rows_array(numbers.tolist(), sample_shape=(6, 4)))
@@ -178,6 +198,105 @@ def test_a_pass_from_a_batch_is_the_tail_of_the_pass(
     assert len(whole) == (ROWS // batch_size * batch_size if drop_remainder else ROWS)
     start = data.draw(st.integers(0, feed.batches))
     assert np.array_equal(rows_of(feed, epoch, start=start), whole[start * batch_size :])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(
+    window=st.integers(1, 300),
+    batch_size=st.integers(2, 120),
+    shuffle=st.sampled_from([False, "window", "global"]),
+    drop_remainder=st.booleans(),
+    gather=st.sampled_from(["freely", "bounded", "never"]),
+    mapping=st.booleans(),
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_shards_and_restarts_with_other_numbers_of_them(
+    stored: Stored,
+    window: int,
+    batch_size: int,
+    shuffle: Shuffle,
+    drop_remainder: bool,
+    gather: Gather,
+    mapping: bool,
+    counts: list[int],
+    data: st.DataObject,
+) -> None:
+    """Every row once, in as many batches for each shard, however often a pass is broken off."""
+    rows = data.draw(st.sampled_from([None, RowSet(37, 912), RowSet(0, ROWS, np.arange(0, ROWS, 3))]))
+    options = {
+        "rows": rows,
+        "shuffle": shuffle,
+        "block": data.draw(st.integers(1, window)),
+        "window": window,
+        "batch_size": batch_size,
+        "drop_remainder": drop_remainder,
+        "gather": gather,
+        "mapping": mapping,
+    }
+    seen: list[np.ndarray] = []
+    history: History = ()
+    for turn, count in enumerate(counts):
+        feeds = [stored.feed(**options, shard=(index, count)) for index in range(count)]  # type: ignore[arg-type]  # many kinds
+        cuts = [feed.course(history)[1] for feed in feeds]
+        assert len({cut.batches for cut in cuts}) == 1
+        done = data.draw(st.integers(1, max(1, cuts[0].batches)))
+        for feed, cut in zip(feeds, cuts, strict=True):
+            lengths: list[int] = []
+            found = rows_of(feed, 2, history=history, batches=lengths)
+            assert len(found) == cut.end
+            assert len(lengths) == cut.batches
+            if drop_remainder:
+                assert set(lengths) <= {batch_size}
+            start = data.draw(st.integers(0, cut.batches))
+            assert np.array_equal(rows_of(feed, 2, start=start, history=history), found[cut.row(start) :])
+            seen.append(found if turn == len(counts) - 1 else found[: cut.row(done)])
+        history = (*history, (count, done))
+        left = len(members(rows)) - sum(map(len, seen))
+        if left < 5:
+            break
+    everything = np.concatenate(seen)
+    assert len(np.unique(everything)) == len(everything)
+    if not drop_remainder and turn == len(counts) - 1:
+        assert np.array_equal(np.sort(everything), members(rows))
+
+
+def test_a_halved_batch(stored: Stored) -> None:
+    """3 and 4 rows in batches of 3 are two for each: 2 + 1 and 3 + 1."""
+    rows = RowSet(100, 107)
+    for index, expected in enumerate([[2, 1], [3, 1]]):
+        for shuffle in (False, "window", "global"):
+            for mapping in (False, True):
+                feed = stored.feed(
+                    rows=rows,
+                    shuffle=shuffle,
+                    batch_size=3,
+                    shard=(index, 2),
+                    mapping=mapping,
+                )
+                windows = [y.copy() for _, y, _ in Pass(feed, 0).windows()]
+                cut = [len(y[at : at + 3]) for y in windows for at in range(0, len(y), 3)]
+                assert cut == expected
+
+
+@pytest.mark.parametrize("gather", ["freely", "bounded", "never"])
+def test_single_rows_however_they_are_read(stored: Stored, gather: Gather) -> None:
+    expected = rows_of(stored.feed(shuffle="global", window=200), 4)
+    assert np.array_equal(np.sort(expected), np.arange(ROWS))
+    assert np.array_equal(rows_of(stored.feed(shuffle="global", window=77, gather=gather), 4), expected)
+
+
+def test_files_that_are_not_to_be_mapped_are_not(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("mapped")
+
+    monkeypatch.setattr("oocloader.chunks.map_shared", refuse)
+    monkeypatch.setattr("oocloader.chunks.map_private", refuse)
+    for shuffle in (False, "window", "global"):
+        feed = stored.feed(shuffle=shuffle, mapping=False)
+        for gather in ("freely", "bounded"):
+            object.__setattr__(feed, "gather", gather)
+            assert len(rows_of(feed)) == ROWS
 
 
 def test_nothing_but_its_numbers_makes_the_order(stored: Stored) -> None:
@@ -371,7 +490,7 @@ from oocloader import budget
 from oocloader.chunks import ChunkReader
 from oocloader.codecs.chain import Chain
 from oocloader.layout import Files, Layout
-from oocloader.order import Order, RowSet
+from oocloader.order import Order, RowSet, Shuffle
 from oocloader.passes import Feed, Pass
 
 folder, kind, shuffle = sys.argv[1], sys.argv[2], sys.argv[3] == "shuffle"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.pieces import Piece, apart, cut, place, split, within
+from oocloader.pieces import Piece, apart, cut, place, shared_out, split, within
 
 BUFFER = 300
 
@@ -135,3 +135,12 @@ def test_place_keeps_bits() -> None:
     out = np.zeros(4)
     place(out, np.array([3, 1]), rows)
     assert out.view(np.uint64).tolist() == [0, 1 << 63, 0, 0x7FF8_0000_0000_1234]
+
+
+@given(piece=some_pieces(), rows=st.integers(1, 60))
+def test_shared_out(piece: Piece, rows: int) -> None:
+    parts = shared_out(piece, rows)
+    assert np.array_equal(brought(parts), brought([piece]))
+    assert all(1 <= part.rows <= rows for part in parts)
+    assert len(parts) == 1 or all(well_formed(part) for part in parts)
+    assert len(parts) == -(-piece.rows // rows)

@@ -58,6 +58,9 @@ class FortranReader:
     def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
         return None
 
+    def view_again(self) -> np.ndarray | None:
+        return None
+
     def close(self) -> None:
         self._files.close()
 
