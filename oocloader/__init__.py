@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oocloader import keras as keras
     from oocloader.conversion import ConvertReport, convert
     from oocloader.errors import (
         ArrayNotFoundError,
@@ -74,6 +75,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "keras":  # a module, and not among all names, since it brings Keras with it
+        import importlib
+
+        return importlib.import_module("oocloader.keras")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'oocloader' has no attribute {name!r}")

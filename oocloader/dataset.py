@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import device as devices
-from oocloader.errors import ClosedError, OocloaderError, StateError
+from oocloader.errors import ClosedError, OocloaderError
 from oocloader.passes import Feed, Pass
 from oocloader.rest import Position
 from oocloader.selection import Cast
@@ -67,10 +67,8 @@ class Source:
         # The closure lives as long as the process, so it holds the source weakly.
         source = weakref.ref(self)
 
-        def windows(*, begun: bool, counted: bool = False) -> tf.data.Dataset:
-            return tf.data.Dataset.from_generator(
-                lambda: _windows(source, begun, counted), output_signature=specs
-            )
+        def windows(*, begun: bool) -> tf.data.Dataset:
+            return tf.data.Dataset.from_generator(lambda: _windows(source, begun), output_signature=specs)
 
         with tf.device("/CPU:0"):
             self._device_windows = devices.cross(windows(begun=True), device)
@@ -133,10 +131,8 @@ class Source:
                 "Give dtype=, scale= or offset= to the Loader to keep that work on the device"
             )
         feed = self.feed
-        # A pass that starts in the middle has fewer.
-        counted = feed.progress.pending is None
         with tf.device("/CPU:0"):
-            dataset = self._host_windows(begun=False, counted=counted)
+            dataset = self._host_windows(begun=False)
             if feed.order.shard[1] == 1:
                 dataset = dataset.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
             else:
@@ -146,9 +142,7 @@ class Source:
                         feed.batch_size, drop_remainder=feed.drop_remainder
                     )
                 )
-            dataset = dataset.map(lambda *arrays: self._element(arrays))
-            if counted:
-                dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
+            dataset = _numbered(dataset, feed.batches).map(lambda arrays, _: self._element(arrays))
             if passes != 1:
                 dataset = dataset.repeat(passes)
             return dataset.prefetch(1)
@@ -195,6 +189,20 @@ class Source:
         return finish
 
 
+def _numbered(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """`batches` with their numbers, and a cardinality of `count`. It may end before.
+
+    A pass that starts in the middle does, and an asserted cardinality would fail there.
+    """
+    # tf.data takes a choice to be without end where one of its datasets is, so that the length of a zip is
+    # known. That one is never chosen, and starts nothing.
+    first = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).repeat()
+    endless = tf.data.Dataset.choose_from_datasets(
+        [batches, batches.repeat()], first, stop_on_empty_dataset=True
+    )
+    return tf.data.Dataset.zip(endless, tf.data.Dataset.range(count))
+
+
 def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Each array cast, scaled and offset."""
     results = []
@@ -210,7 +218,7 @@ def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]
     return results
 
 
-def _windows(source: weakref.ref[Source], begun: bool, counted: bool) -> Iterator[tuple[np.ndarray, ...]]:
+def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndarray, ...]]:
     found = source()
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
@@ -229,11 +237,6 @@ def _windows(source: weakref.ref[Source], begun: bool, counted: bool) -> Iterato
     if found is not None:
         # Closed in the middle, the windows end early: that must not look like the end of the pass.
         found.refuse()
-    if counted and started.short:
-        raise StateError(
-            f"the resumed pass is over after {started.batches - started.start} batches: what was derived "
-            "from the dataset before load_state_dict() counts on a whole pass; derive it afterwards"
-        )
 
 
 class _Fetched(Iterator[Any]):
