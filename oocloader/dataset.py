@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import device as devices
+from oocloader.border import Border
 from oocloader.errors import ClosedError, OocloaderError
 from oocloader.passes import Feed, Pass
 from oocloader.selection import Cast
@@ -44,12 +45,21 @@ def _assembled(structure: Any, arrays: Sequence[Any]) -> Any:
 class Source:
     """The feed of one loader as seen by TensorFlow. Built once a loader: `from_generator` stays for ever."""
 
-    def __init__(self, feed: Feed, element: Element, *, device: str, next_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        element: Element,
+        *,
+        device: str,
+        next_epoch: Callable[[], int],
+        coming_epoch: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.feed = feed
         self.element = element
         self.device = device
         self.last_pass: Pass | None = None
         self._next_epoch = next_epoch
+        self._border = Border(feed, coming_epoch)
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._begun: Pass | None = None
@@ -84,7 +94,7 @@ class Source:
     def begin(self) -> Pass:
         """The next pass."""
         self.refuse()
-        started = Pass(self.feed, self._next_epoch())
+        started = self._border.begin(self._next_epoch())
         self._running.add(started)
         self.last_pass = started
         return started
@@ -153,6 +163,7 @@ class Source:
         self._closed = True
         for iterator in list(self._live):
             iterator.close()
+        self._border.close()
         for started in list(self._running):
             started.close()
         for pool in self.feed.pools:

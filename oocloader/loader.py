@@ -246,11 +246,18 @@ class Loader:
                     raise ClosedError("the Loader is gone; keep it for as long as its dataset is used")
                 return method()
 
+            this = weakref.ref(self)
+
+            def coming_epoch() -> int | None:
+                loader = this()
+                return None if loader is None or loader._closed else loader._epoch
+
             self._source = Source(
                 self._feed,
                 Element(self._structure, self._casts),
                 device=resolve(self._device) if self._device is None else self._device,
                 next_epoch=next_epoch,
+                coming_epoch=coming_epoch,
             )
         return self._source
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,9 +48,15 @@ class Feed:
 
 
 class Pass:
-    """Pass number `epoch`, from batch `start` on."""
+    """Pass number `epoch`, from batch `start` on.
 
-    def __init__(self, feed: Feed, epoch: int, *, start: int = 0) -> None:
+    `taken` is called once, from any thread, when the last window was taken: then this pass holds no memory
+    for what is to come. `start_reading` has the first windows read before they are asked for.
+    """
+
+    def __init__(
+        self, feed: Feed, epoch: int, *, start: int = 0, taken: Callable[[], None] | None = None
+    ) -> None:
         self.epoch = epoch
         self.start = start
         self.counters = Counters()
@@ -75,7 +81,13 @@ class Pass:
             threads=feed.threads,
             ahead=feed.ahead,
             cancel=self._staging.cancel,
+            taken=taken,
+            counters=self.counters,
         )
+
+    def start_reading(self) -> None:
+        """Have as many windows read as are read ahead in the middle of a pass, and no more."""
+        self._ahead.start()
 
     def windows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Rows of every array, window by window: (rows, *sample_shape) each, whole batches of them.
@@ -84,15 +96,24 @@ class Pass:
         It is kept as `error` too, since TensorFlow hands on only its text.
         """
         tails: list[np.ndarray | None] = [None] * len(self._feed.readers)
+        turns = self.counters.window_turns
+        self.counters.started_s = time.perf_counter()
+        turns.asked(self.counters.started_s)
         try:
             for stage in self._ahead:
                 arrays, tails = stage.deliver(tails)
                 del stage
                 if len(arrays[0]) == 0:
                     continue
-                self.counters.add(windows=1, rows=len(arrays[0]))
+                nbytes = sum(array.nbytes for array in arrays)
+                self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
+                handed = time.perf_counter()
+                turns.answered(handed)
                 yield arrays
                 del arrays
+                now = time.perf_counter()
+                self.counters.crossed(nbytes, now - handed)
+                turns.asked(now)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -109,7 +130,8 @@ class Pass:
         for arrays in readable(
             feed.readers, feed.order, self.epoch, self.counters, batch_size=feed.batch_size, position=position
         ):
-            self.counters.add(windows=1, rows=len(arrays[0]))
+            nbytes = sum(array.nbytes for array in arrays)
+            self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
             yield arrays
 
     def close(self) -> None:
