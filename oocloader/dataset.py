@@ -91,6 +91,11 @@ class Source:
         ]
         return self.element(specs)
 
+    @property
+    def crosses(self) -> bool:
+        """Whether windows are copied to another device than the host."""
+        return not devices.is_host(self.device)
+
     def begin(self) -> Pass:
         """The next pass."""
         self.refuse()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import budget
-from oocloader.errors import ClosedError, DataError, SettingError
+from oocloader.errors import ClosedError, DataError, OocloaderError, SettingError
 from oocloader.order import Order
 from oocloader.passes import Feed
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
@@ -21,6 +21,7 @@ from oocloader.stores import Store, StoredArray, open_store
 
 if TYPE_CHECKING:
     from oocloader.dataset import LoaderDataset, Source
+    from oocloader.report import Report
     from oocloader.timing import Counters
 
 _live: weakref.WeakSet[Loader] = weakref.WeakSet()
@@ -205,6 +206,26 @@ class Loader:
         from oocloader.dataset import LoaderDataset
 
         return LoaderDataset(self, self._tensorflow(), epochs=epochs)
+
+    def report(self) -> Report:
+        """Where the time of the last pass went, over or not. Raises `OocloaderError` before the first."""
+        from oocloader.report import Reading, make_report
+
+        last = None if self._source is None else self._source.last_pass
+        if self._source is None or last is None:
+            raise OocloaderError(
+                "there is no report before the first batch; iterate the Loader, or train on it"
+            )
+        reading = Reading(
+            row_nbytes=sum(map(_row_nbytes, self._arrays)),
+            codecs=tuple(codec for array in self._arrays for codec in array.info.codecs),
+            threads=self._feed.threads,
+            device=self._source.device,
+            crosses=self._source.crosses,
+            batch_size=self._feed.batch_size,
+            batches=self._feed.batches,
+        )
+        return make_report(last.counters, reading, epoch=last.epoch, start=last.start)
 
     def close(self) -> None:
         """Give up every pass and close what the loader opened. Safe to call twice."""

@@ -14,7 +14,7 @@ from oocloader.order import Order
 from oocloader.read import RowReader
 from oocloader.readahead import ReadAhead
 from oocloader.staging import Staging, pool_nbytes, readable, stage_rows
-from oocloader.timing import Counters
+from oocloader.timing import Counters, major_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Pass:
         self.counters = Counters()
         self.error: BaseException | None = None
         self._ended = False
+        self._faults = major_faults()
         self._feed = feed
         self._staging = Staging(
             feed.readers,
@@ -97,6 +98,7 @@ class Pass:
         """
         tails: list[np.ndarray | None] = [None] * len(self._feed.readers)
         turns = self.counters.window_turns
+        self._faults = major_faults()
         self.counters.started_s = time.perf_counter()
         turns.asked(self.counters.started_s)
         try:
@@ -114,6 +116,8 @@ class Pass:
                 now = time.perf_counter()
                 self.counters.crossed(nbytes, now - handed)
                 turns.asked(now)
+            turns.over()
+            self.counters.complete = True
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -139,5 +143,6 @@ class Pass:
         self._ahead.close()
         if not self._ended:
             self._ended = True
+            self.counters.major_faults = major_faults() - self._faults
             self.counters.starved_s = self._ahead.wait_s
             self.counters.wall_s = time.perf_counter() - self.counters.started_s

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+resource: Any = None
+try:
+    import resource
+except ImportError:  # Windows
+    pass
 
 # Events kept of a pass, about 200 bytes each.
 MOST_EVENTS = 20_000
@@ -89,6 +96,12 @@ class Turns:
         self.answers += 1
         self._answered_s = at_s
 
+    def over(self) -> None:
+        """Let it end with the last question: there is no answer."""
+        if self.answers:
+            self.working_s += self._asked_s - self._answered_s
+            self._answered_s = self._asked_s
+
 
 @dataclass(slots=True)
 class Counters:
@@ -99,7 +112,9 @@ class Counters:
     `busy_s`, all that reader threads did. `starved_s`: the pipeline waited for rows to be read; `wait_s`: the
     consumer waited for its next window; `wall_s`: from the first `next` to the end. `turns`: of the consumer
     of batches on the device; `window_turns`: of the pipeline that takes windows. `cross_s_per_byte`: the
-    fastest that a window was seen to cross to the device, 0 where none did.
+    fastest that a window was seen to cross to the device, 0 where none did. `major_faults`: pages that the
+    process had fetched from a disk meanwhile because it touched them. `complete`: the last window was asked
+    beyond.
     """
 
     rows: int = 0
@@ -121,6 +136,8 @@ class Counters:
     wait_s: float = 0.0
     wall_s: float = 0.0
     cross_s_per_byte: float = 0.0
+    major_faults: int = 0
+    complete: bool = False
     started_s: float = field(default_factory=time.perf_counter)
     turns: Turns = field(default_factory=Turns)
     window_turns: Turns = field(default_factory=Turns)
@@ -144,3 +161,21 @@ class Counters:
         if nbytes:
             rate = seconds / nbytes
             self.cross_s_per_byte = min(self.cross_s_per_byte or rate, rate)
+
+
+def major_faults() -> int:
+    """Pages that this process has had fetched from a disk by touching them."""
+    return 0 if resource is None else int(resource.getrusage(resource.RUSAGE_SELF).ru_majflt)
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process ever held resident, 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        pass
+    if resource is None:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit

@@ -21,6 +21,7 @@ DOCUMENTED = {
     "DataError",
     "Loader",
     "OocloaderError",
+    "Report",
     "SettingError",
     "Store",
     "StoreError",
