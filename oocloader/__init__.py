@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from oocloader.loader import Loader
     from oocloader.report import Report
+    from oocloader.spec import DataSpec
     from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _HOMES = {
     "ConvertReport": "oocloader.conversion",
     "CorruptChunkError": "oocloader.errors",
     "DataError": "oocloader.errors",
+    "DataSpec": "oocloader.spec",
     "Loader": "oocloader.loader",
     "OocloaderError": "oocloader.errors",
     "Report": "oocloader.report",
@@ -58,6 +60,7 @@ __all__ = [
     "ConvertReport",
     "CorruptChunkError",
     "DataError",
+    "DataSpec",
     "Loader",
     "OocloaderError",
     "Report",

@@ -59,7 +59,7 @@ class Source:
         self.device = device
         self.last_pass: Pass | None = None
         self._next_epoch = next_epoch
-        self._border = Border(feed, coming_epoch)
+        self._border = Border(lambda epoch, taken: Pass(feed, epoch, taken=taken), coming_epoch)
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._begun: Pass | None = None

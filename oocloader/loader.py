@@ -17,6 +17,7 @@ from oocloader.errors import ClosedError, DataError, OocloaderError, SettingErro
 from oocloader.order import Order
 from oocloader.passes import Feed
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
+from oocloader.spec import takes_spec
 from oocloader.stores import Store, StoredArray, open_store
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _forked_in_use = False
 class Loader:
     """Rows of a store as batches on a device, read window by window.
 
-    `source` is anything `open_store` takes, or an open store. Elements are `x`, `(x, y)` or
+    `source` is anything `open_store` takes, an open store, or a `DataSpec`, which brings options with it;
+    those given beside it go before its own. Elements are `x`, `(x, y)` or
     `(x, y, weight)`; several features or labels come as a dict. Labels and features are matched by row
     number. Rows come as stored unless `shuffle` is given.
 
@@ -54,6 +56,7 @@ class Loader:
     A context manager. Raises `OocloaderError` children, before anything is read where that can be known.
     """
 
+    @takes_spec
     def __init__(
         self,
         source: Any,

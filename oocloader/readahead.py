@@ -15,6 +15,11 @@ from oocloader.read import Job
 from oocloader.staging import Stage
 from oocloader.timing import Counters
 
+# A thread that waited for a stage to be taken lets the taker have the interpreter first: handing a window on
+# to TensorFlow changes threads several times, and each change took up to 5 ms (sys.getswitchinterval) while
+# another window was planned at once, 1.5 ms in all while none was.
+PAUSE_S = 0.003
+
 _thread = threading.local()
 
 
@@ -139,20 +144,26 @@ class ReadAhead:
     def _work(self) -> None:
         _thread.reads = True
         while True:
+            idle = False
             with self._changed:
                 while not (self._closed or self._jobs or self._may_prepare()):
                     if not self._preparing and (self._exhausted or not self._asked):
                         self._working -= 1
                         return
                     self._changed.wait()
+                    idle = True
                 if self._closed:
                     return
                 prepare = self._may_prepare() and len(self._jobs) < 2 * self._number
                 if prepare:
                     self._preparing = True
+                    # Only where the consumer has something else to take meanwhile.
+                    pause = idle and bool(self._prepared)
                 else:
                     entry, job = self._jobs.popleft()
             if prepare:
+                if pause:
+                    time.sleep(PAUSE_S)
                 self._prepare()
             else:
                 self._run(entry, job)

@@ -129,12 +129,13 @@ class Report:
     def _times(self) -> list[str]:
         waiting, model = (percent(part, self.seconds) for part in (self.waiting_s, self.model_s))
         windows_s = max(0.0, self.waiting_s - self.first_s - self.cutting_s)
-        parts = f"waiting for data {self.waiting_s:.2f} s ({waiting}) + in the model {self.model_s:.2f} s ({model})"
+        waited = f"waiting for data {self.waiting_s:.2f} s ({waiting})"
+        worked = f"in the model {self.model_s:.2f} s ({model})"
         speed = f"{self.rows_per_s:,.0f} rows/s, {self.gb_per_s:.2f} GB/s"
-        waited = f"first batch {self.first_s:.3f} s, other windows {windows_s:.3f} s"
+        windows = f"first batch {self.first_s:.3f} s, other windows {windows_s:.3f} s"
         return [
-            f"time: {self.seconds:.2f} s = {parts}; {speed}",
-            f"waiting: {waited}, cutting and casting batches {self.cutting_s:.3f} s",
+            f"time: {self.seconds:.2f} s = {waited} + {worked}; {speed}",
+            f"waiting: {windows}, cutting and casting batches {self.cutting_s:.3f} s",
         ]
 
     def _work(self) -> list[str]:

@@ -79,8 +79,8 @@ def verdict(times: Times, about: Circumstances) -> str:
         return _model_bound(times, about)
     cutting_s = times.waiting_s - times.window_s
     if cutting_s > times.window_s:
-        share = percent(cutting_s, times.wall_s)
-        return f"loader-bound: cutting and casting batches takes {share} of the time; a larger batch_size would help"
+        takes = f"takes {percent(cutting_s, times.wall_s)} of the time"
+        return f"loader-bound: cutting and casting batches {takes}; a larger batch_size would help"
     if about.crosses and 2 * times.starved_s < times.window_s:
         return (
             f"copy-bound: copying windows to {about.device} takes longer than the model does with them; "

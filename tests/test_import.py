@@ -19,6 +19,7 @@ DOCUMENTED = {
     "ConvertReport",
     "CorruptChunkError",
     "DataError",
+    "DataSpec",
     "Loader",
     "OocloaderError",
     "Report",
