@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import inspect
 import os
 import re
 import tomllib
@@ -185,11 +186,11 @@ def takes_spec(init: Init) -> Init:
         if not isinstance(source, DataSpec):
             init(self, source, *args, **options)
             return
-        # `features` and `labels` may be given by place.
-        named = dict(zip(("features", "labels"), args, strict=False))
-        given: dict[str, Any] = {**source.options, **named, **options}
+        # What is given by place comes before what the file has under the same name.
+        placed = list(inspect.signature(init).parameters)[2 : 2 + len(args)]
+        beside = {name: value for name, value in source.options.items() if name not in placed}
         try:
-            init(self, source.source, **given)
+            init(self, source.source, *args, **{**beside, **options})
         except SettingError as error:
             raise type(error)(f"{source.path}: {error}", file=error.file, array=error.array) from error
 
