@@ -173,6 +173,7 @@ def make_report(counters: Counters, reading: Reading, *, epoch: int, start: int 
         window_s=turns.waiting_s - cutting_s,
         first_s=turns.first_s,
         starved_s=counters.window_turns.waiting_s,
+        first_starved_s=counters.window_turns.first_s,
         read_s=counters.read_s,
         decode_s=counters.decode_s,
         gather_s=counters.gather_s,

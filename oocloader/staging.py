@@ -171,7 +171,8 @@ class Staging:
                 jobs += reader.jobs(wanted, Target(array, bands, self._counters))
             else:
                 array = _rows(pool.take(), plan.held, reader)
-                view = reader.view(pieces) if self._gather else None
+                gather = self._gather and (self._mapping or not reader.gathered_nbytes)
+                view = reader.view(pieces) if gather else None
                 if view is None:
                     jobs += reader.jobs(pieces, Target(array, bands, self._counters))
                 else:

@@ -33,7 +33,8 @@ class Times:
     """Where the time of a pass went, in seconds; `wall_s` is `waiting_s` and `model_s` together.
 
     - of `waiting_s`: `window_s` until windows were there (`first_s` until the first batch), the rest for
-      cutting batches; `starved_s` of it readers were waited for, rather than the way to the device
+      cutting batches. `starved_s` of it readers were waited for, rather than the way to the device;
+      `first_starved_s` for the first window.
     - summed over `threads`: `read_s`, `decode_s`, `gather_s`, `library_s`, `other_s`
     """
 
@@ -43,6 +44,7 @@ class Times:
     window_s: float
     first_s: float
     starved_s: float
+    first_starved_s: float
     read_s: float
     decode_s: float
     gather_s: float
@@ -81,12 +83,18 @@ def verdict(times: Times, about: Circumstances) -> str:
     if cutting_s > times.window_s:
         takes = f"takes {percent(cutting_s, times.wall_s)} of the time"
         return f"loader-bound: cutting and casting batches {takes}; a larger batch_size would help"
+    late = about.windows > 3 and 2 * times.first_s > times.waiting_s
+    if late and 2 * times.first_starved_s < times.first_s:
+        return (
+            f"start-bound: of {times.waiting_s:.2f} s waited, {times.first_s:.2f} s went into starting the pass, "
+            "whose rows were there; longer passes would help"
+        )
     if about.crosses and 2 * times.starved_s < times.window_s:
         return (
             f"copy-bound: copying windows to {about.device} takes longer than the model does with them; "
             "a smaller dtype in the store would help, or a model that does more with each row"
         )
-    return _held_up(times, about) + _first(times, about)
+    return _held_up(times, about) + (_first(times) if late else "")
 
 
 def _model_bound(times: Times, about: Circumstances) -> str:
@@ -145,10 +153,8 @@ def _held_up(times: Times, about: Circumstances) -> str:
     return f"reader-bound: planning windows {takes}; a larger window or block{threads} would help"
 
 
-def _first(times: Times, about: Circumstances) -> str:
-    if about.windows > 3 and 2 * times.first_s > times.waiting_s:
-        return f". Most of it ({times.first_s:.2f} s) was for the first batch: a smaller window= comes sooner"
-    return ""
+def _first(times: Times) -> str:
+    return f". Most of it ({times.first_s:.2f} s) was for the first batch: a smaller window= comes sooner"
 
 
 def _more_threads(threads: int) -> str:
