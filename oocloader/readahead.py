@@ -98,7 +98,7 @@ class ReadAhead:
             if self._closed:
                 raise StopIteration
             entry = self._prepared.popleft() if self._prepared else None
-            taken = self._all_taken()
+            taken = self._all_taken(entry)
             self._changed.notify_all()
         error = self._failure if entry is None else entry.stage.error
         if error is not None:
@@ -188,7 +188,7 @@ class ReadAhead:
             if stage is None:
                 self._exhausted = True
                 self._failure = failure
-                taken = self._all_taken()
+                taken = self._all_taken(None)
             else:
                 self._counters.events.add("plan", began, ended, self._made)
                 if not self._closed:
@@ -203,10 +203,16 @@ class ReadAhead:
         if taken is not None:
             taken()
 
-    def _all_taken(self) -> Callable[[], None] | None:
-        """What to call where the last stage has just been taken. Called with the lock held."""
+    def _all_taken(self, entry: _Entry | None) -> Callable[[], None] | None:
+        """What to call where the last stage has just been taken, as `entry`. Called with the lock held."""
         over = self._exhausted and not self._prepared and not self._preparing
-        if not over or self._failed or self._failure is not None or self._closed or not self._asked:
+        if (
+            not (over or (entry is not None and entry.stage.last))
+            or self._failed
+            or self._failure is not None
+            or self._closed
+            or not self._asked
+        ):
             return None
         taken, self._taken = self._taken, None
         return taken

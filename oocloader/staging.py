@@ -76,7 +76,7 @@ def stage_rows(order: Order, batch_size: int) -> int:
 class Stage:
     """The buffers of one stage while jobs fill them.
 
-    `jobs`, `pending` and `error` belong to whoever runs the jobs.
+    `jobs`, `pending` and `error` belong to whoever runs the jobs. `last`: the pass has no other after it.
     """
 
     def __init__(self, plan: StagePlan, arrays: list[np.ndarray], exact: list[bool], jobs: list[Job]) -> None:
@@ -84,6 +84,7 @@ class Stage:
         self.jobs = jobs
         self.pending = len(jobs)
         self.error: BaseException | None = None
+        self.last = False
         self._arrays = arrays
         self._exact = exact
 
@@ -139,8 +140,12 @@ class Staging:
         plans = plan_stages(
             self._order, epoch, batch_size=batch_size, drop_remainder=drop_remainder, position=position
         )
-        for plan in plans:
-            yield self._stage(plan)
+        plan = next(plans, None)
+        while plan is not None:
+            stage = self._stage(plan)
+            plan = next(plans, None)
+            stage.last = plan is None
+            yield stage
 
     def cancel(self) -> None:
         """Let go of memory and of threads that wait for a chunk."""

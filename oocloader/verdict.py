@@ -86,8 +86,8 @@ def verdict(times: Times, about: Circumstances) -> str:
     late = about.windows > 3 and 2 * times.first_s > times.waiting_s
     if late and 2 * times.first_starved_s < times.first_s:
         return (
-            f"start-bound: of {times.waiting_s:.2f} s waited, {times.first_s:.2f} s went into starting the pass, "
-            "whose rows were there; longer passes would help"
+            f"start-bound: of {times.waiting_s:.2f} s waited, {times.first_s:.2f} s went into starting the "
+            "pass, whose rows were there; longer passes would help"
         )
     if about.crosses and 2 * times.starved_s < times.window_s:
         return (
