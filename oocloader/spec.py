@@ -124,22 +124,12 @@ class DataSpec:
     @classmethod
     def of(cls, table: Mapping[str, Any], *, path: str) -> Self:
         """The spec that a TOML file at `path` with this content would hold."""
-        found = mistakes(table, Tables)
-        loader = table.get("loader")
-        if isinstance(loader, Mapping) and "transform" in loader:
-            found = [text for text in found if not text.startswith("loader.transform:")]
-            found.append(
-                "loader.transform: is a function, which TOML cannot hold: Loader(spec, transform=...)"
-            )
-        rows = loader.get("rows") if isinstance(loader, Mapping) else None
-        if isinstance(rows, list) and len({isinstance(row, bool) for row in rows}) == 2:
-            found.append(
-                "loader.rows: expected numbers of rows, or a mask of true and false, not both in one list"
-            )
-        if not found and "source" not in table and "convert" not in table:
-            found.append(
-                "source: is missing (what is to be loaded, or [convert], whose destination it then is)"
-            )
+        found = [
+            "loader.transform: is a function, which TOML cannot hold: Loader(spec, transform=...)"
+            if text.startswith("loader.transform:")
+            else text
+            for text in [*mistakes(table, Tables), *_misfits(table)]
+        ]
         if found:
             raise SettingError(f"{path}: {'; '.join(found)}", file=path)
         tables = msgspec.convert(table, Tables, str_keys=True)
@@ -164,6 +154,21 @@ class DataSpec:
         """The same with another `source`, or with other options of `Loader`."""
         source = options.pop("source", self.source)
         return replace(self, source=source, options={**self.options, **options})
+
+
+def _misfits(table: Mapping[str, Any]) -> list[str]:
+    """Mistakes that types do not show."""
+    found = []
+    loader = table.get("loader")
+    options = loader if isinstance(loader, Mapping) else {}
+    rows = options.get("rows")
+    if isinstance(rows, list) and len({isinstance(row, bool) for row in rows}) == 2:
+        found.append(
+            "loader.rows: expected numbers of rows, or a mask of true and false, not both in one list"
+        )
+    if "source" not in table and "convert" not in table:
+        found.append("source: is missing (what is to be loaded, or [convert], whose destination it then is)")
+    return found
 
 
 def schema() -> dict[str, Any]:

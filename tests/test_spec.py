@@ -154,7 +154,7 @@ def test_the_place_of_a_mistake(data: Path, text: str, said: str) -> None:
     [
         ("", "source: is missing"),
         ("[loader]\nbatch_size = 3", "source: is missing"),
-        ('sources = "x"', "sources: no such option (did you mean source?)"),
+        ('sources = "x"', "sources: no such option (did you mean source?); source: is missing"),
         (
             "source = 3",
             "source: expected a string or a list of strings or a table of strings or lists of strings",
