@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         UnsupportedArrayError,
     )
     from oocloader.loader import Loader
+    from oocloader.report import Report
+    from oocloader.spec import DataSpec
     from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
 
 __version__ = "0.1.0"
@@ -38,8 +40,10 @@ _HOMES = {
     "ConvertReport": "oocloader.conversion",
     "CorruptChunkError": "oocloader.errors",
     "DataError": "oocloader.errors",
+    "DataSpec": "oocloader.spec",
     "Loader": "oocloader.loader",
     "OocloaderError": "oocloader.errors",
+    "Report": "oocloader.report",
     "SettingError": "oocloader.errors",
     "StateError": "oocloader.errors",
     "Store": "oocloader.stores",
@@ -59,8 +63,10 @@ __all__ = [
     "ConvertReport",
     "CorruptChunkError",
     "DataError",
+    "DataSpec",
     "Loader",
     "OocloaderError",
+    "Report",
     "SettingError",
     "StateError",
     "Store",

@@ -232,8 +232,11 @@ class ChunkReader:
                 hot = _scratch("rows", rows * self._layout.row_nbytes).view(self._layout.dtype)
                 hot = hot.reshape(rows, *self.shape[1:])
                 self._read_rows(part.start, part.stop, hot, target)
+                began = time.perf_counter()
                 place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
-                target.counters.add(copied_bytes=part.rows * self._layout.row_nbytes)
+                target.counters.add(
+                    copied_bytes=part.rows * self._layout.row_nbytes, gather_s=time.perf_counter() - began
+                )
 
         return read
 
@@ -379,15 +382,17 @@ class ChunkReader:
             with self._where(self._rows_of(members[0])):
                 calls = self._read(file, begin, stored)
             read = time.perf_counter()
+            placing = 0.0
             for chunk in members:
                 at = int(layout.offset[chunk]) - begin
                 nbytes = int(layout.stored[chunk])
-                self._decode_one(chunk, stored[at : at + nbytes], pieces[chunk // across], out)
+                placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[chunk // across], out)
             target.counters.add(
                 read_calls=calls,
                 read_bytes=end - begin,
                 read_s=read - began,
-                decode_s=time.perf_counter() - read,
+                decode_s=time.perf_counter() - read - placing,
+                gather_s=placing,
                 chunks_decoded=len(members),
                 decoded_bytes=len(members) * layout.chunk_nbytes,
             )
@@ -405,7 +410,8 @@ class ChunkReader:
             raise self._damaged(chunk, f"it ends at byte {end} of a file of {size} bytes")
         return end
 
-    def _decode_one(self, chunk: int, stored: np.ndarray, pieces: list[Piece], out: np.ndarray) -> None:
+    def _decode_one(self, chunk: int, stored: np.ndarray, pieces: list[Piece], out: np.ndarray) -> float:
+        """Bring a chunk to its rows; the seconds that went into placing them once decoded."""
         layout = self._layout
         whole = pieces[0]
         rows = layout.chunk_shape[0]
@@ -425,8 +431,11 @@ class ChunkReader:
             layout.chain.decode(stored, decoded, int(layout.mask[chunk]))
         except CodecError as error:
             raise self._damaged(chunk, str(error)) from error
-        if not straight:
-            self._place(chunk, decoded, pieces, out)
+        if straight:
+            return 0.0
+        began = time.perf_counter()
+        self._place(chunk, decoded, pieces, out)
+        return time.perf_counter() - began
 
     def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
         """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""

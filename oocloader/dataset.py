@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import device as devices
+from oocloader.border import Border
 from oocloader.errors import ClosedError, OocloaderError
 from oocloader.passes import Feed, Pass
 from oocloader.rest import Position
@@ -46,13 +47,20 @@ class Source:
     """The feed of one loader as seen by TensorFlow. Built once a loader: `from_generator` stays for ever."""
 
     def __init__(
-        self, feed: Feed, element: Element, *, device: str, next_position: Callable[[], Position]
+        self,
+        feed: Feed,
+        element: Element,
+        *,
+        device: str,
+        next_position: Callable[[], Position],
+        coming: Callable[[], tuple[Feed, Position] | None] = lambda: None,
     ) -> None:
         self.feed = feed
         self.element = element
         self.device = device
         self.last_pass: Pass | None = None
         self._next_position = next_position
+        self._border = Border(_pass_at, coming)
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._begun: Pass | None = None
@@ -84,11 +92,15 @@ class Source:
         ]
         return self.element(specs)
 
+    @property
+    def crosses(self) -> bool:
+        """Whether windows are copied to another device than the host."""
+        return not devices.is_host(self.device)
+
     def begin(self) -> Pass:
         """The next pass."""
         self.refuse()
-        at = self._next_position()
-        started = Pass(self.feed, at.epoch, start=at.batches, history=at.history)
+        started = self._border.begin((self.feed, self._next_position()))
         self._running.add(started)
         self.last_pass = started
         return started
@@ -162,6 +174,7 @@ class Source:
         self._closed = True
         for iterator in list(self._live):
             iterator.close()
+        self._border.close()
         for started in list(self._running):
             started.close()
         for pool in self.feed.pools:
@@ -216,6 +229,11 @@ def _cast(casts: Sequence[Cast], arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]
             tensor = tensor + tf.constant(cast.offset, target)
         results.append(tensor)
     return results
+
+
+def _pass_at(at: tuple[Feed, Position], taken: Callable[[], None]) -> Pass:
+    feed, position = at
+    return Pass(feed, position.epoch, start=position.batches, history=position.history, taken=taken)
 
 
 def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndarray, ...]]:

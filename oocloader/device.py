@@ -105,6 +105,7 @@ class Batches(Iterator[Any]):
 
     def __next__(self) -> Any:
         self._refuse()
+        asked = time.perf_counter()
         if self._running is None:
             if self._left == 0:
                 if self._short and _asks_keras():
@@ -112,6 +113,8 @@ class Batches(Iterator[Any]):
                     raise tf.errors.OutOfRangeError(None, None, "End of sequence")
                 raise StopIteration
             self._running = self._begin()
+            # To begin is to wait for the first window.
+            self._running[0].counters.add(wait_s=time.perf_counter() - asked)
         running, windows = self._running
         if not self._ready:
             self._fill(running, windows)
@@ -120,7 +123,9 @@ class Batches(Iterator[Any]):
         if running.deliver():
             self._short = self._short or running.short
             self._end(None if self._left is None else self._left - 1)
-        return self._finish(batch)
+        element = self._finish(batch)
+        running.counters.delivered(asked, time.perf_counter())
+        return element
 
     def get_next(self) -> Any:
         """The next element; `tf.errors.OutOfRangeError` at the end."""

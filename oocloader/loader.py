@@ -13,17 +13,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import budget, scattered, splitting
-from oocloader.errors import ClosedError, DataError, SettingError, StateError
+from oocloader.errors import ClosedError, DataError, OocloaderError, SettingError, StateError
 from oocloader.order import Order
 from oocloader.passes import Feed, Progress
 from oocloader.rest import Position
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
+from oocloader.spec import takes_spec
 from oocloader.staging import Gather
 from oocloader.state import Identity, Saved, identity, saved
 from oocloader.stores import Store, StoredArray, open_store
 
 if TYPE_CHECKING:
     from oocloader.dataset import LoaderDataset, Source
+    from oocloader.report import Report
     from oocloader.timing import Counters
 
 _live: weakref.WeakSet[Loader] = weakref.WeakSet()
@@ -34,7 +36,8 @@ _forked_in_use = False
 class Loader:
     """Rows of a store as batches on a device, read window by window.
 
-    `source` is anything `open_store` takes, or an open store. Elements are `x`, `(x, y)` or
+    `source` is anything `open_store` takes, an open store, or a `DataSpec`, which brings options with it;
+    those given beside it go before its own. Elements are `x`, `(x, y)` or
     `(x, y, weight)`; several features or labels come as a dict. Labels and features are matched by row
     number. Rows come as stored unless `shuffle` is given.
 
@@ -59,6 +62,7 @@ class Loader:
     A context manager. Raises `OocloaderError` children, before anything is read where that can be known.
     """
 
+    @takes_spec
     def __init__(
         self,
         source: Any,
@@ -298,7 +302,7 @@ class Loader:
                     "ooc.keras.BackupAndRestore, which counts training steps, or state_at(epoch, batches)"
                 )
             delivered = self._progress.delivered
-            at = self._progress.pending or Position(self._epoch)
+            at = self._coming()
         return self._state(at if delivered is None else Position(*delivered))
 
     def state_at(self, epoch: int, batches: int) -> dict[str, Any]:
@@ -362,6 +366,26 @@ class Loader:
             at = Position(at.epoch + 1)
         return self._identity().state(at, self._feed.order.shard[1])
 
+    def report(self) -> Report:
+        """Where the time of the last pass went, over or not. Raises `OocloaderError` before the first."""
+        from oocloader.report import Reading, make_report
+
+        last = None if self._source is None else self._source.last_pass
+        if self._source is None or last is None:
+            raise OocloaderError(
+                "there is no report before the first batch; iterate the Loader, or train on it"
+            )
+        reading = Reading(
+            row_nbytes=sum(map(_row_nbytes, self._arrays)),
+            codecs=tuple(codec for array in self._arrays for codec in array.info.codecs),
+            threads=self._feed.threads,
+            device=self._source.device,
+            crosses=self._source.crosses,
+            batch_size=self._feed.batch_size,
+            batches=self._feed.batches,
+        )
+        return make_report(last.counters, reading, epoch=last.epoch, start=last.start)
+
     def close(self) -> None:
         """Give up every pass and close what the loader opened. Safe to call twice."""
         self._closed = True
@@ -380,9 +404,12 @@ class Loader:
     ) -> None:
         self.close()
 
+    def _coming(self) -> Position:
+        return self._progress.pending or Position(self._epoch)
+
     def _next_position(self) -> Position:
         with self._counting:
-            at = self._progress.pending or Position(self._epoch)
+            at = self._coming()
             self._progress.pending = None
             self._epoch = at.epoch + 1
         return at
@@ -417,11 +444,18 @@ class Loader:
                     raise ClosedError("the Loader is gone; keep it for as long as its dataset is used")
                 return method()
 
+            this = weakref.ref(self)
+
+            def coming() -> tuple[Feed, Position] | None:
+                loader = this()
+                return None if loader is None or loader._closed else (loader._feed, loader._coming())
+
             self._source = Source(
                 self._feed,
                 Element(self._structure, self._casts),
                 device=resolve(self._device) if self._device is None else self._device,
                 next_position=next_position,
+                coming=coming,
             )
         return self._source
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from oocloader.readahead import ReadAhead
 from oocloader.rest import History, Position, course
 from oocloader.shards import Batching
 from oocloader.staging import Gather, Staging, pool_nbytes, readable, stage_rows
-from oocloader.timing import Counters
+from oocloader.timing import Counters, major_faults
 
 
 class Progress:
@@ -34,7 +34,7 @@ class Progress:
         self.unseen = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Feed:
     """What every pass of a loader has in common: the arrays, their order, and how they are read.
 
@@ -75,16 +75,27 @@ class Feed:
 class Pass:
     """Pass number `epoch`, from batch `start` on; with a `history`, of what other shards have left of it.
 
-    `batches`: its batches, those before `start` included.
+    `batches`: its batches, those before `start` included. `taken` is called once, from any thread, when the
+    last window was taken: then this pass holds no memory for what is to come. `start_reading` has the first
+    windows read before they are asked for.
     """
 
-    def __init__(self, feed: Feed, epoch: int, *, start: int = 0, history: History = ()) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        epoch: int,
+        *,
+        start: int = 0,
+        history: History = (),
+        taken: Callable[[], None] | None = None,
+    ) -> None:
         self.epoch = epoch
         self.start = start
         self.history = history
         self.counters = Counters()
         self.error: BaseException | None = None
         self._ended = False
+        self._faults = major_faults()
         self._feed = feed
         self._course, self._cut = feed.course(history)
         self.batches = self._cut.batches
@@ -101,7 +112,13 @@ class Pass:
             threads=feed.threads,
             ahead=feed.ahead,
             cancel=self._staging.cancel,
+            taken=taken,
+            counters=self.counters,
         )
+
+    def start_reading(self) -> None:
+        """Have as many windows read as are read ahead in the middle of a pass, and no more."""
+        self._ahead.start()
 
     @property
     def short(self) -> bool:
@@ -123,15 +140,27 @@ class Pass:
         It is kept as `error` too, since TensorFlow hands on only its text.
         """
         tails: list[np.ndarray | None] = [None] * len(self._feed.readers)
+        turns = self.counters.window_turns
+        self._faults = major_faults()
+        self.counters.started_s = time.perf_counter()
+        turns.asked(self.counters.started_s)
         try:
             for stage in self._ahead:
                 arrays, tails = stage.deliver(tails)
                 del stage
                 if len(arrays[0]) == 0:
                     continue
-                self.counters.add(windows=1, rows=len(arrays[0]))
+                nbytes = sum(array.nbytes for array in arrays)
+                self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
+                handed = time.perf_counter()
+                turns.answered(handed)
                 yield arrays
                 del arrays
+                now = time.perf_counter()
+                self.counters.crossed(nbytes, now - handed)
+                turns.asked(now)
+            turns.over()
+            self.counters.complete = True
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -153,7 +182,8 @@ class Pass:
             position=self._cut.row(self.start) + self.counters.rows,
             most_rows=feed.stage_rows,
         ):
-            self.counters.add(windows=1, rows=len(arrays[0]))
+            nbytes = sum(array.nbytes for array in arrays)
+            self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
             yield arrays
 
     def close(self) -> None:
@@ -161,5 +191,6 @@ class Pass:
         self._ahead.close()
         if not self._ended:
             self._ended = True
+            self.counters.major_faults = major_faults() - self._faults
             self.counters.starved_s = self._ahead.wait_s
             self.counters.wall_s = time.perf_counter() - self.counters.started_s

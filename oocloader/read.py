@@ -12,6 +12,7 @@ import itertools
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -149,11 +150,12 @@ def gather_jobs(
     row_nbytes = max(1, target[:1].nbytes)
 
     def gather(lo: int, hi: int) -> None:
+        began = time.perf_counter()
         # With mode="raise" NumPy gathers to a buffer of its own first.
         own = None if again is None else again()
         rows = source if own is None else own.reshape(source.shape)
         np.take(rows, wanted[lo:hi], axis=0, out=target[lo:hi], mode="clip")
-        counters.add(copied_bytes=(hi - lo) * row_nbytes)
+        counters.add(copied_bytes=(hi - lo) * row_nbytes, gather_s=time.perf_counter() - began)
 
     step = max(1, JOB_NBYTES // row_nbytes)
     if again is not None:
@@ -163,9 +165,11 @@ def gather_jobs(
 
 def _copy_job(array: np.ndarray, piece: Piece, target: Target) -> Job:
     def copy() -> None:
+        began = time.perf_counter()
         rows = array[piece.start : piece.stop]
         place(target.rows, piece.dest, rows if piece.pick is None else rows[piece.pick])
-        target.counters.add(copied_bytes=target.rows[:1].nbytes * piece.rows)
+        nbytes = target.rows[:1].nbytes * piece.rows
+        target.counters.add(copied_bytes=nbytes, gather_s=time.perf_counter() - began)
 
     return copy
 
@@ -216,7 +220,9 @@ class LibraryReader:
     def _read(self, lo: int, hi: int, out: np.ndarray, counters: Counters) -> None:
         try:
             with self._lock:
+                began = time.perf_counter()
                 self._read_rows(lo, hi, out)
+                took = time.perf_counter() - began
         except OocloaderError:
             raise
         except Exception as error:
@@ -227,7 +233,7 @@ class LibraryReader:
                 array=self._array,
                 rows=(lo, hi),
             ) from error
-        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes)
+        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes, library_s=took)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None

@@ -92,7 +92,7 @@ def stage_rows(order: Order, batch_size: int) -> int:
 class Stage:
     """The buffers of one stage while jobs fill them.
 
-    `jobs`, `pending` and `error` belong to whoever runs the jobs.
+    `jobs`, `pending` and `error` belong to whoever runs the jobs. `last`: the pass has no other after it.
     """
 
     def __init__(self, plan: StagePlan, arrays: list[np.ndarray], exact: list[bool], jobs: list[Job]) -> None:
@@ -100,6 +100,7 @@ class Stage:
         self.jobs = jobs
         self.pending = len(jobs)
         self.error: BaseException | None = None
+        self.last = False
         self._arrays = arrays
         self._exact = exact
 
@@ -150,8 +151,13 @@ class Staging:
 
     def stages(self, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[Stage]:
         """The stages from batch `start` of the pass on, their jobs not run yet."""
-        for plan in plan_stages(self._course, epoch, cut, start=start):
-            yield self._stage(epoch, plan)
+        plans = plan_stages(self._course, epoch, cut, start=start)
+        plan = next(plans, None)
+        while plan is not None:
+            stage = self._stage(epoch, plan)
+            plan = next(plans, None)
+            stage.last = plan is None
+            yield stage
 
     def cancel(self) -> None:
         """Let go of memory and of threads that wait for a chunk."""

@@ -52,7 +52,7 @@ def test_errors_are_one_line(
         (["nonsense"], "No such command 'nonsense'"),
         (["convert", "--nonsense"], "No such option: --nonsense"),
         (["convert", "a.npy", "a.zarr", "--chunk-rows", "many"], "'--chunk-rows'"),
-        (["convert"], "Missing argument"),
+        (["convert"], "convert takes a source and a destination, got 0 paths"),
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from oocloader.cli.spec import conversion_of
 from oocloader.errors import SettingError
 
 
 def convert(
+    context: typer.Context,
     paths: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="[SOURCE] DESTINATION",
             show_default=False,
             help="What to convert, such as x.npy, train.h5 or train.h5::group/x, unless --array names it;"
             " and the store to write, ending in .zarr, .h5 or .hdf5.",
         ),
-    ],
+    ] = None,
     array: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,6 +51,14 @@ def convert(
         bool,
         typer.Option("--overwrite", help="Replace an existing destination, once the new store is complete."),
     ] = False,
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="A data spec (TOML) whose [convert] says all of this; only flags may be given beside it.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Write .npy files, or any other store, as a chunked HDF5 or Zarr store.
@@ -58,11 +69,18 @@ def convert(
     Example: oocloader convert images.npy images.zarr
 
     Example: oocloader convert --array x=images.npy --array y=labels.npy train.h5 --codec zstd:3
+
+    Example: oocloader convert --spec data_specs/digits.toml
     """
-    source, destination = _source_and_destination(paths, array or [])
     from oocloader.conversion import convert as run  # not at the top: --help need not wait for it
 
-    report = run(source, destination, codec=codec, chunk_rows=chunk_rows, overwrite=overwrite, progress=True)
+    if spec is not None:
+        report = run(**conversion_of(spec, context), progress=True)
+    else:
+        source, destination = _source_and_destination(paths or [], array or [])
+        report = run(
+            source, destination, codec=codec, chunk_rows=chunk_rows, overwrite=overwrite, progress=True
+        )
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
 
 

@@ -14,12 +14,14 @@ from oocloader.demo.digits import ROW_BYTES, Digits, load_digits, write_grown
 from oocloader.demo.report import MIB, DemoReport, save_plot
 from oocloader.demo.train import train_from
 from oocloader.errors import SettingError, StoreError
+from oocloader.spec import DataSpec
 
 DEVICE_MEMORY = 32 * MIB
 # Three windows and two batches of float32 images must fit.
 _LEAST_DEVICE_MEMORY = 4 * MIB
-_STORES = ("digits.zarr", "digits.h5")
-_SEED = 0
+_SUFFIXES = (".zarr", ".h5")
+# Beside this file in an installation, where it belongs in a checkout.
+_SPECS = (Path(__file__).with_name("digits.toml"), Path(__file__).parents[2] / "data_specs" / "digits.toml")
 
 
 def run(
@@ -42,19 +44,26 @@ def run(
     _make_room(folder, size_bytes)
     rows = -(-size_bytes // ROW_BYTES)
     device_memory = max(_LEAST_DEVICE_MEMORY, min(DEVICE_MEMORY, size_bytes // 8))
-    images, labels = folder / "digits-images.npy", folder / "digits-labels.npy"
+    spec = _spec(folder)
+    assert spec.conversion is not None
+    seed = spec.options["seed"]
+    images, labels = (Path(spec.conversion["source"][name]) for name in ("images", "labels"))
 
-    digits = load_digits(_SEED)
-    _grow(digits, rows, images, labels, progress=progress)
+    digits = load_digits(seed)
+    _grow(digits, rows, images, labels, seed=seed, progress=progress)
     say(f"{images}: {rows:,} images grown from {len(digits.source_images):,} digits")
 
     trainings = []
-    for name in _STORES:
-        store = folder / name
-        converted = convert({"images": images, "labels": labels}, store, overwrite=True, progress=progress)
+    for suffix in _SUFFIXES:
+        store = Path(spec.conversion["destination"]).with_suffix(suffix)
+        converted = convert(**{**spec.conversion, "destination": store}, progress=progress)
         say(str(converted))
         training = train_from(
-            store, digits, epochs=epochs, device_memory=device_memory, seed=_SEED, verbose=progress
+            spec.replace(source=str(store)),
+            digits,
+            epochs=epochs,
+            device_memory=device_memory,
+            verbose=progress,
         )
         say(f"{store}: trained in {training.seconds:.1f} s, accuracy {training.accuracy:.4f}")
         trainings.append(training)
@@ -88,7 +97,17 @@ def _make_room(folder: Path, size_bytes: int) -> None:
         )
 
 
-def _grow(digits: Digits, rows: int, images: Path, labels: Path, *, progress: bool) -> None:
+def _spec(folder: Path) -> DataSpec:
+    """The data spec of the digits, put into `folder`, where its paths are."""
+    found = next(path for path in _SPECS if path.exists())
+    try:
+        shutil.copyfile(found, folder / found.name)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be written to: {error.strerror}", file=str(folder)) from error
+    return DataSpec.load(folder / found.name)
+
+
+def _grow(digits: Digits, rows: int, images: Path, labels: Path, *, seed: int, progress: bool) -> None:
     with tqdm(total=rows, unit="rows", desc="growing", disable=not progress) as bar:
-        for count in write_grown(digits, rows, images=images, labels=labels, seed=_SEED):
+        for count in write_grown(digits, rows, images=images, labels=labels, seed=seed):
             bar.update(count)

@@ -15,9 +15,7 @@ import keras
 
 from oocloader.demo.digits import ROW_SHAPE, Digits
 from oocloader.loader import Loader
-
-BATCH_SIZE = 128
-SCALE = 1 / 255
+from oocloader.spec import DataSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +55,14 @@ class Training:
         return max(0.0, self.next_s - self.waiting_s) / self.seconds
 
 
-def train_from(
-    store: Path, digits: Digits, *, epochs: int, device_memory: int, seed: int, verbose: bool
-) -> Training:
-    """Trains a fresh model from `store` and judges it on the digits held out."""
-    keras.utils.set_random_seed(seed)
+def train_from(spec: DataSpec, digits: Digits, *, epochs: int, device_memory: int, verbose: bool) -> Training:
+    """Trains a fresh model from what `spec` says and judges it on the digits held out."""
+    store = Path(spec.source)
+    keras.utils.set_random_seed(spec.options["seed"])
     model = _model()
     held_out = {"images": digits.held_out_images, "labels": digits.held_out_labels}
     base_bytes = _forget_peak()
-    with _loader(store, shuffle=True, seed=seed, device_memory=device_memory) as loader:
+    with Loader(spec, device_memory=device_memory) as loader:
         timed = _timed(model)
         notes = _Notes(loader)
         start_s = time.perf_counter()
@@ -76,7 +73,7 @@ def train_from(
         last = loader.counters
     peak_bytes = _peak()
     assert last is not None
-    with _loader(held_out) as loader:
+    with Loader(spec.replace(source=held_out, shuffle=False)) as loader:
         accuracy = model.evaluate(loader.dataset(), verbose=0, return_dict=True)["accuracy"]
     return Training(
         store=store.name,
@@ -92,10 +89,6 @@ def train_from(
         accuracy=float(accuracy),
         losses=tuple(notes.losses),
     )
-
-
-def _loader(source: Any, **options: Any) -> Loader:
-    return Loader(source, "images", "labels", batch_size=BATCH_SIZE, scale=SCALE, **options)
 
 
 def _model() -> keras.Model:

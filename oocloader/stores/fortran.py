@@ -7,6 +7,7 @@ Some rows are a piece out of every run, so they are read in bands of many rows.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -83,6 +84,7 @@ class FortranReader:
 
         def read() -> None:
             calls = 0
+            began = time.perf_counter()
             with self._files.opened(0) as fd:
                 if together:
                     # The last run ends with the wanted rows, so that nothing behind the data is read.
@@ -100,8 +102,15 @@ class FortranReader:
                     for run in range(last - first):
                         piece = found[run].view(np.uint8)
                         calls += self._files.read(fd, 0, begin + run * run_nbytes, piece)
+            read_at = time.perf_counter()
             flat = out.reshape(hi - lo, -1)
             flat[:, self._places[first:last]] = found.T
-            counters.add(read_calls=calls, read_bytes=total, copied_bytes=found.nbytes)
+            counters.add(
+                read_calls=calls,
+                read_bytes=total,
+                copied_bytes=found.nbytes,
+                read_s=read_at - began,
+                gather_s=time.perf_counter() - read_at,
+            )
 
         return read
