@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         UnsupportedArrayError,
     )
     from oocloader.loader import Loader
+    from oocloader.plan import Plan
     from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ _HOMES = {
     "DataError": "oocloader.errors",
     "Loader": "oocloader.loader",
     "OocloaderError": "oocloader.errors",
+    "Plan": "oocloader.plan",
     "SettingError": "oocloader.errors",
     "Store": "oocloader.stores",
     "StoreError": "oocloader.errors",
@@ -58,6 +60,7 @@ __all__ = [
     "DataError",
     "Loader",
     "OocloaderError",
+    "Plan",
     "SettingError",
     "Store",
     "StoreError",

@@ -13,6 +13,7 @@ import numpy as np
 
 from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
 from oocloader.codecs.chain import CodecError
+from oocloader.cost import Cost, banded_cost, rows_by_band, rows_spanned
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
@@ -108,6 +109,24 @@ class ChunkReader:
             with self._where((pieces[0].start, pieces[-1].stop)):
                 self._files.check(index)
         return self._view
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        layout = self._layout
+        across = math.prod(layout.grid[1:])
+        stored = np.where(layout.file >= 0, layout.stored, 0).reshape(-1, across).sum(axis=1)
+        if not self.row_access:
+            return banded_cost(
+                pieces,
+                rows=self.shape[0],
+                band_rows=layout.chunk_shape[0],
+                row_nbytes=layout.row_nbytes,
+                stored=stored,
+            )
+        bands, wanted = rows_by_band(pieces, layout.chunk_shape[0])
+        there = int(wanted[stored[bands] > 0].sum())
+        asked = int(wanted.sum())
+        spanned = rows_spanned(pieces, _GAP_NBYTES // max(1, layout.row_nbytes)) if there == asked else there
+        return Cost(there * layout.row_nbytes, spanned * layout.row_nbytes, asked * layout.row_nbytes)
 
     def close(self) -> None:
         self._view = None

@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from oocloader import gpu
 from oocloader.errors import ClosedError, SettingError, TracingError
 from oocloader.passes import Pass
 
@@ -46,6 +47,31 @@ def resolve(device: str | None) -> str:
         listed = ", ".join(f"/{name}" for name in known)
         raise SettingError(f"device={device!r} is not there; TensorFlow sees {listed}")
     return f"/{wanted}"
+
+
+def expected(device: str | None) -> str:
+    """What `resolve` will give for a device that was checked, without taking hold of a GPU."""
+    if device is not None:
+        return device
+    return "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
+
+
+def memory_nbytes(device: str) -> int | None:
+    """Bytes of memory that there are on a GPU, None where nobody tells.
+
+    As limited by `tf.config.set_logical_device_configuration`, or the whole of it. Takes hold of no GPU.
+    """
+    wanted = int(device.rpartition(":")[2])
+    found: list[tuple[int, int | None]] = []
+    for index, physical in enumerate(tf.config.list_physical_devices("GPU")):
+        parts = tf.config.get_logical_device_configuration(physical) or [None]
+        found += [(index, part.memory_limit if part is not None else None) for part in parts]
+    index, limit_mib = found[wanted] if wanted < len(found) else (wanted, None)
+    total = gpu.total_nbytes(index)
+    if limit_mib is None:
+        return total
+    limit = int(limit_mib * 2**20)
+    return limit if total is None else min(limit, total)
 
 
 def cross(windows: tf.data.Dataset, device: str) -> tf.data.Dataset:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import logging
 import math
 import os
 import sys
@@ -13,7 +15,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import budget
+from oocloader import plan as plans
+from oocloader.cost import piece_of
 from oocloader.errors import ClosedError, DataError, SettingError
+from oocloader.label_order import sorted_labels
 from oocloader.order import Order
 from oocloader.passes import Feed
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from oocloader.dataset import LoaderDataset, Source
     from oocloader.timing import Counters
 
+logger = logging.getLogger("oocloader")
 _live: weakref.WeakSet[Loader] = weakref.WeakSet()
 # Whether TensorFlow was in use when this process was forked off.
 _forked_in_use = False
@@ -93,6 +99,9 @@ class Loader:
         mixed = shuffled(shuffle)
         host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
         on_device = None if device_memory is None else budget.parse_nbytes(device_memory, "device_memory")
+        self._host_memory, self._device_memory = host, on_device
+        self._free_host_memory = budget.free_host_memory()
+        self._warnings: list[str] = []
 
         self._owns_store = not isinstance(source, Store)
         self._store = open_store(source) if self._owns_store else source
@@ -111,7 +120,8 @@ class Loader:
                 from oocloader.device import resolve
 
                 self._device = resolve(device)
-            columns = [
+            self._costs = [reader.cost([piece_of(selected, 0, len(selected))]) for reader in readers]
+            self._columns = [
                 budget.Column(
                     name=array.info.name,
                     row_nbytes=_row_nbytes(array),
@@ -121,12 +131,16 @@ class Loader:
                     row_access=reader.row_access,
                     gathered_nbytes=0 if mmap is False else reader.gathered_nbytes,
                     starts=reader.starts,
+                    touched_nbytes=cost.touched_nbytes,
                 )
-                for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
+                for array, reader, cast, cost in zip(
+                    self._arrays, readers, self._casts, self._costs, strict=True
+                )
             ]
-            self._sizes = budget.choose(
+            self._choose = functools.partial(
+                budget.choose,
                 len(selected),
-                columns,
+                self._columns,
                 batch_size=min(batch_size, len(selected)),
                 shuffle=mixed,
                 block=block,
@@ -134,8 +148,9 @@ class Loader:
                 host_memory=host,
                 device_memory=on_device,
                 threads=threads or min(8, os.cpu_count() or 1),
-                free_host_memory=budget.free_host_memory(),
+                free_host_memory=self._free_host_memory,
             )
+            self._sizes = self._choose(free_device_memory=self._free_device_memory(self._device))
             order = Order(
                 selected,
                 shuffle=mixed,
@@ -154,6 +169,18 @@ class Loader:
                 mapping=mmap is not False,
                 gather=self._sizes.gather,
             )
+            self._mixing = plans.mixing_figure(
+                self._sizes, len(selected), shuffle=mixed, batch_size=min(batch_size, len(selected))
+            )
+            poor = plans.mixing_warning(self._mixing, self._sizes, len(selected), batch_size=batch_size)
+            if poor is not None:
+                self._warn(poor)
+            # Labels whose order matters, until that was looked into.
+            self._unordered = [
+                array
+                for array, is_label in zip(self._arrays, chosen.label, strict=True)
+                if is_label and not mixed
+            ]
         except BaseException:
             if self._owns_store:
                 self._store.close()
@@ -195,6 +222,48 @@ class Loader:
         last = None if self._source is None else self._source.last_pass
         return None if last is None else last.counters
 
+    def plan(self) -> plans.Plan:
+        """What an epoch does and takes: windows, bytes read, memory by part, mixing. `print` explains it.
+
+        Nothing is allocated, and no chunk is read.
+        """
+        from oocloader.device import expected, is_host
+
+        device = expected(self._device)
+        order, sizes = self._feed.order, self._sizes
+        measured = self._free_device_memory(device)
+        return plans.Plan(
+            rows=len(order.rows),
+            batch_size=self._feed.batch_size,
+            batches=self._feed.batches,
+            windows=len(order),
+            window_rows=sizes.window,
+            window_nbytes=sizes.window_nbytes,
+            window_why=sizes.window_why,
+            block_rows=sizes.block,
+            block_why=sizes.block_why,
+            shuffle="window" if order.shuffle else False,
+            threads=sizes.threads,
+            device=device,
+            arrays=tuple(
+                plans.array_plan(column, cost, array.info)
+                for column, cost, array in zip(self._columns, self._costs, self._arrays, strict=True)
+            ),
+            host=plans.host_plan(
+                sizes,
+                budget_nbytes=self._host_memory or self._free_host_memory,
+                written=self._host_memory is not None,
+            ),
+            device_memory=plans.device_plan(
+                sizes,
+                budget_nbytes=self._device_memory or measured,
+                written=self._device_memory is not None,
+                on_host=is_host(device),
+            ),
+            mixing=self._mixing,
+            warnings=tuple(self._warnings),
+        )
+
     def dataset(self, *, epochs: int | None = 1) -> LoaderDataset:
         """The batches as a `tf.data.Dataset`: `epochs` passes an iterator (None: without end).
 
@@ -224,6 +293,25 @@ class Loader:
     ) -> None:
         self.close()
 
+    def _free_device_memory(self, device: str | None) -> int | None:
+        """The budget on a GPU where none is written, from its memory; None elsewhere."""
+        if self._device_memory is not None or device is None or not device.startswith("/GPU:"):
+            return None
+        from oocloader.device import memory_nbytes
+
+        return budget.device_share(memory_nbytes(device))
+
+    def _look_at_labels(self) -> None:
+        """Warn, once, of labels in order that are not shuffled."""
+        labels, self._unordered = self._unordered, []
+        for array in labels:
+            if sorted_labels(array.reader, self._feed.order.rows):
+                self._warn(plans.sorted_warning(array.info.name))
+
+    def _warn(self, what: str) -> None:
+        self._warnings.append(what)
+        logger.warning("oocloader: %s", what)
+
     def _next_epoch(self) -> int:
         with self._counting:
             number = self._epoch
@@ -238,6 +326,10 @@ class Loader:
             from oocloader.dataset import Element, Source
             from oocloader.device import resolve
 
+            device = resolve(self._device) if self._device is None else self._device
+            # Only now is it known whether there is a GPU, whose memory may refuse the windows.
+            self._choose(free_device_memory=self._free_device_memory(device))
+            self._look_at_labels()
             number = weakref.WeakMethod(self._next_epoch)
 
             def next_epoch() -> int:
@@ -249,7 +341,7 @@ class Loader:
             self._source = Source(
                 self._feed,
                 Element(self._structure, self._casts),
-                device=resolve(self._device) if self._device is None else self._device,
+                device=device,
                 next_epoch=next_epoch,
             )
         return self._source

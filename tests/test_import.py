@@ -21,6 +21,7 @@ DOCUMENTED = {
     "DataError",
     "Loader",
     "OocloaderError",
+    "Plan",
     "SettingError",
     "Store",
     "StoreError",

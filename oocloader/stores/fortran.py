@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oocloader.cost import Cost, banded_cost
 from oocloader.files import FileReader
 from oocloader.layout import Files
 from oocloader.pieces import Piece
@@ -57,6 +58,11 @@ class FortranReader:
 
     def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
         return None
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        assert self.chunk_rows is not None
+        row_nbytes = len(self._places) * self.dtype.itemsize
+        return banded_cost(pieces, rows=self.shape[0], band_rows=self.chunk_rows, row_nbytes=row_nbytes)
 
     def close(self) -> None:
         self._files.close()
