@@ -260,9 +260,9 @@ def choose(
     kept = case.kept(window_rows, block_rows)
     scratch = case.scratch
 
-    if host_memory is not None and scratch:
-        threads = max(1, min(threads, (host_memory - HOST_WINDOWS * staged - kept) // scratch))
     budget = free_host_memory if host_memory is None else host_memory
+    if scratch:
+        threads = max(1, min(threads, (budget - HOST_WINDOWS * staged - kept) // scratch))
     ahead = max(1, min(MOST_AHEAD, (budget - threads * scratch - kept) // staged - 1))
     host = HostMemory(ahead=ahead * staged, in_use=staged, decoding=threads * scratch, kept=kept, mapped=0)
     mapped = sum(column.gathered_nbytes for column in columns) if shuffle else 0
@@ -310,8 +310,8 @@ class _Case:
 
     @property
     def scratch(self) -> int:
-        """A thread works for every array, and keeps the memory that it decoded each with."""
-        return sum(column.scratch_nbytes for column in self.columns)
+        """A thread decodes every array with the same memory, which grows to what the largest needs."""
+        return max((column.scratch_nbytes for column in self.columns), default=0)
 
     @property
     def smallest(self) -> int:
@@ -375,12 +375,19 @@ class _Case:
         if not self.shuffle or window_rows >= self.rows:
             return 0
         return sum(
-            max(self.rows * column.row_nbytes, column.touched_nbytes)
+            max(self.rows * column.row_nbytes, column.touched_nbytes) for column in self._cut(block_rows)
+        )
+
+    def _cut(self, block_rows: int) -> list[Column]:
+        """The arrays whose chunks are cut by shuffled blocks of so many rows."""
+        return [
+            column
             for column in self.columns
-            if not column.row_access
+            if self.shuffle
+            and not column.row_access
             and column.chunk_rows is not None
             and (block_rows % column.chunk_rows or column.starts != self.cuts.starts)
-        )
+        ]
 
     def least(self, option: str, window_rows: int, block_rows: int) -> int:
         """The memory without which no window of so many rows is delivered, bytes."""
@@ -441,6 +448,13 @@ class _Case:
             return f", or window={fitting}"
         if self.window is not None:
             return ", or a smaller window"
+        cut = self._cut(self.cuts.unit)
+        if option == "host_memory" and cut and self.rows > self.smallest:
+            names = ", ".join(repr(column.name) for column in cut)
+            return (
+                f", or convert {names}, kept decoded for all windows, to chunks of {self.cuts.unit} rows "
+                f"(oocloader convert --chunk-rows {self.cuts.unit})"
+            )
         if self.smallest > 1:
             return (
                 f", or convert to smaller chunks than {self.smallest} rows (oocloader convert --chunk-rows)"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from oocloader.bands import Bands
@@ -23,7 +21,8 @@ _FEWEST_STRETCHES = 4
 
 
 def sorted_labels(reader: RowReader, rows: RowSet) -> bool:
-    """Whether the labels of `rows` ascend or descend all the way, as far as evenly spread samples tell.
+    """Whether rows are stored class by class: as far as evenly spread samples tell, labels ascend or descend
+    all the way, and repeat.
 
     Only for integers, one a row; else, and where even a few would cost much to read, False. Reads 256
     labels, and decodes 16 MiB of chunks at most.
@@ -38,14 +37,15 @@ def sorted_labels(reader: RowReader, rows: RowSet) -> bool:
         labels = _sampled(reader, rows, stretches)
     except OocloaderError:
         return False  # it comes out where the rows are read for good
-    if labels[0] == labels[-1]:
+    # Labels that hardly repeat are no classes: numbers of rows, times of measurements.
+    if labels[0] == labels[-1] or 2 * len(np.unique(labels)) > len(labels):
         return False
     ascending = labels if labels[0] < labels[-1] else labels[::-1]
     return bool((ascending[1:] >= ascending[:-1]).all())
 
 
 def _sampled(reader: RowReader, rows: RowSet, stretches: int) -> np.ndarray:
-    length = min(_STRETCH_ROWS, math.ceil(len(rows) / stretches))
+    length = max(1, min(_STRETCH_ROWS, len(rows) // stretches))
     found: list[np.ndarray] = []
     for first in np.unique(np.linspace(0, len(rows) - length, stretches).astype(np.int64)).tolist():
         labels = np.empty(length, reader.dtype)

@@ -232,6 +232,10 @@ class Loader:
         device = expected(self._device)
         order, sizes = self._feed.order, self._sizes
         measured = self._free_device_memory(device)
+        arrays = tuple(
+            plans.array_plan(column, cost, array.info)
+            for column, cost, array in zip(self._columns, self._costs, self._arrays, strict=True)
+        )
         return plans.Plan(
             rows=len(order.rows),
             batch_size=self._feed.batch_size,
@@ -245,10 +249,7 @@ class Loader:
             shuffle="window" if order.shuffle else False,
             threads=sizes.threads,
             device=device,
-            arrays=tuple(
-                plans.array_plan(column, cost, array.info)
-                for column, cost, array in zip(self._columns, self._costs, self._arrays, strict=True)
-            ),
+            arrays=arrays,
             host=plans.host_plan(
                 sizes,
                 budget_nbytes=self._host_memory or self._free_host_memory,
@@ -261,7 +262,7 @@ class Loader:
                 on_host=is_host(device),
             ),
             mixing=self._mixing,
-            warnings=tuple(self._warnings),
+            warnings=(*self._warnings, *plans.amplification_warnings(arrays)),
         )
 
     def dataset(self, *, epochs: int | None = 1) -> LoaderDataset:

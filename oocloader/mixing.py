@@ -39,7 +39,7 @@ def mixing(rows: int, *, block: int, window: int, batch_size: int) -> float:
     >>> round(mixing(100_000, block=256, window=10_000, batch_size=128), 2)
     0.99
     >>> round(mixing(100_000, block=256, window=256, batch_size=128), 2)
-    0.0
+    0.01
     """
     if rows <= window or rows < 2:
         return 1.0

@@ -15,6 +15,8 @@ from oocloader.stores import ArrayInfo
 
 # Up to this many times the bytes of the rows themselves, reading whole chunks is not worth a word.
 FAIR_AMPLIFICATION = 1.05
+# Beyond this, reading is what a run spends its time with.
+POOR_AMPLIFICATION = 2.0
 MEASURED_HOST = "a quarter of what is free, 2 GiB at most"
 MEASURED_DEVICE = "half of the GPU's memory: the rest is for the model"
 
@@ -147,25 +149,24 @@ class Plan:
         }
 
     def __str__(self) -> str:
+        how = {"window": "shuffled window by window", "global": "shuffled as a whole"}
+        batches = f"{_counted(self.batches, 'batch', 'batches')} of {self.batch_size:,}"
+        window = f"{self.window_rows:,} rows ({nbytes_text(self.window_nbytes)})"
         lines = [
-            f"{self.rows:,} rows in {self.batches:,} batches of {self.batch_size:,}, "
-            + {"window": "shuffled window by window", "global": "shuffled as a whole"}.get(
-                str(self.shuffle), "in stored order"
-            ),
-            f"windows: {self.windows:,} of up to {self.window_rows:,} rows "
-            f"({nbytes_text(self.window_nbytes)}): {self.window_why}",
+            f"{_counted(self.rows, 'row')} in {batches}, {how.get(str(self.shuffle), 'in stored order')}",
+            f"{_counted(self.windows, 'window')} of up to {window}: {self.window_why}",
         ]
         if self.shuffle == "window":
-            lines.append(f"blocks: of {self.block_rows:,} rows: {self.block_why}")
+            lines.append(f"blocks of {self.block_rows:,} rows: {self.block_why}")
         lines.append(
             f"read per epoch: {nbytes_text(self.read_nbytes)}, "
             f"{self.amplification:.2f} times the bytes of the rows, by {_counted(self.threads, 'thread')}"
         )
-        for array in self.arrays:
-            lines.append(
-                f"  {array.name}: {nbytes_text(array.read_nbytes)}, {array.amplification:.2f} times"
-                + (f": {array.why}" if array.why else "")
-            )
+        lines += [
+            f"  {array.name}: {nbytes_text(array.read_nbytes)}, {array.amplification:.2f} times"
+            + (f": {array.why}" if array.why else "")
+            for array in self.arrays
+        ]
         lines += _memory_lines("host memory", self.host)
         lines += _memory_lines(f"device memory ({self.device})", self.device_memory)
         if self.mixing is not None:
@@ -218,6 +219,15 @@ def array_plan(column: Column, cost: Cost, info: ArrayInfo, *, share: float = 1.
         read_nbytes=round(share * cost.read_nbytes),
         why=why,
     )
+
+
+def amplification_warnings(arrays: Sequence[ArrayPlan]) -> list[str]:
+    """What to say of arrays that are read several times over, and what to do."""
+    return [
+        f"{array.name!r} is read {array.amplification:.1f} times over: {array.why}"
+        for array in arrays
+        if array.amplification > POOR_AMPLIFICATION and array.why
+    ]
 
 
 def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool, besides: Sequence[Part] = ()) -> MemoryPlan:
@@ -305,5 +315,5 @@ def sorted_warning(label: str) -> str:
     )
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+def _counted(number: int, noun: str, nouns: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
