@@ -13,7 +13,7 @@ import numpy as np
 
 from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
 from oocloader.codecs.chain import CodecError
-from oocloader.cost import Cost, banded_cost, rows_by_band, rows_spanned
+from oocloader.cost import Cost, banded_cost, row_count, spans
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
@@ -122,11 +122,21 @@ class ChunkReader:
                 row_nbytes=layout.row_nbytes,
                 stored=stored,
             )
-        bands, wanted = rows_by_band(pieces, layout.chunk_shape[0])
-        there = int(wanted[stored[bands] > 0].sum())
-        asked = int(wanted.sum())
-        spanned = rows_spanned(pieces, _GAP_NBYTES // max(1, layout.row_nbytes)) if there == asked else there
-        return Cost(there * layout.row_nbytes, spanned * layout.row_nbytes, asked * layout.row_nbytes)
+        # Rows before each chunk that are there at all, to count those of any run.
+        chunk_rows = layout.chunk_shape[0]
+        there = stored > 0
+        before = np.concatenate([[0], np.cumsum(there * chunk_rows)])
+
+        def held(first: np.ndarray, behind: np.ndarray) -> int:
+            rows = np.concatenate([behind, first])
+            chunk = np.minimum(rows // chunk_rows, len(there) - 1)
+            counted = before[chunk] + there[chunk] * (rows - chunk * chunk_rows)
+            return int(counted[: len(behind)].sum() - counted[len(behind) :].sum())
+
+        wanted = held(*spans(pieces, 0))
+        read = held(*spans(pieces, _GAP_NBYTES // max(1, layout.row_nbytes)))
+        touched = row_count(pieces) * layout.row_nbytes
+        return Cost(wanted * layout.row_nbytes, read * layout.row_nbytes, touched)
 
     def close(self) -> None:
         self._view = None

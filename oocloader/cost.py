@@ -72,19 +72,27 @@ def rows_by_band(pieces: Sequence[Piece], band_rows: int) -> tuple[np.ndarray, n
     return unique, np.bincount(at, np.concatenate(rows)).astype(np.int64)
 
 
-def rows_spanned(pieces: Sequence[Piece], gap: int) -> int:
-    """Rows read where up to `gap` unwanted ones between two picked ones are read along.
+def spans(pieces: Sequence[Piece], gap: int) -> tuple[np.ndarray, np.ndarray]:
+    """The runs of rows that are read where up to `gap` unwanted rows between two picked ones are read along.
 
-    >>> rows_spanned([Piece(0, 100, np.array([0, 2, 3, 99]), slice(0, 4))], 1)
-    5
+    First rows and rows behind the last: int64, int64.
+
+    >>> first, behind = spans([Piece(10, 110, np.array([0, 2, 3, 99]), slice(0, 4))], 1)
+    >>> first.tolist(), behind.tolist()
+    ([10, 109], [14, 110])
     """
-    spanned = 0
+    first: list[np.ndarray] = []
+    behind: list[np.ndarray] = []
     for piece in pieces:
-        spanned += piece.rows
-        if piece.pick is not None and gap > 0:
-            between = np.diff(piece.pick) - 1
-            spanned += int(between[between <= gap].sum())
-    return spanned
+        if piece.pick is None:
+            first.append(np.array([piece.start]))
+            behind.append(np.array([piece.stop]))
+        else:
+            apart = np.flatnonzero(np.diff(piece.pick) > gap + 1) + 1
+            first.append(piece.start + piece.pick[np.concatenate([[0], apart])])
+            behind.append(piece.start + piece.pick[np.append(apart, len(piece.pick)) - 1] + 1)
+    none = np.zeros(0, np.int64)
+    return np.concatenate([none, *first]), np.concatenate([none, *behind])
 
 
 def banded_cost(
