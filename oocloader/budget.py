@@ -25,7 +25,12 @@ SHUFFLED_WINDOW = 64 * MIB
 LARGEST_WINDOW = 256 * MIB
 # Fewer blocks than this mix poorly where rows are stored in order of their class.
 WANTED_BLOCKS = 16
+# Blocks of about a mebibyte, unless so many do not fit in a window.
 BLOCK = MIB
+BLOCKS = 64
+# So many blocks reach 0.99 of the label entropy of a full shuffle: to have them, this may be kept decoded.
+MIXING_BLOCKS = 32
+KEPT = 16 * MIB
 # Beside others this many times its size, an array may rather be kept decoded than decide how rows are cut.
 LIGHT = 16
 # On the host: one window filling, one filled.
@@ -55,6 +60,12 @@ class Column:
     gathered_nbytes: int = 0
     starts: tuple[int, ...] = (0,)
     touched_nbytes: int = 0
+
+    def cut_by(self, block_rows: int, starts: tuple[int, ...]) -> bool:
+        """Whether blocks of so many rows, counted from `starts`, cut chunks that have to be decoded."""
+        if self.row_access or self.chunk_rows is None:
+            return False
+        return block_rows % self.chunk_rows != 0 or self.starts != starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +198,14 @@ class Cuts:
     starts: tuple[int, ...]
 
 
-def cuts(columns: Sequence[Column], *, shuffle: bool) -> Cuts:
+def cuts(columns: Sequence[Column], *, shuffle: bool, rows: int = 0, window_rows: int | None = None) -> Cuts:
     """Where to cut, as far as that is cheap.
 
     Of the arrays decoded in chunks the one with the most bytes decides. Another's chunks join by the
     least common multiple while that stays near a megabyte: otherwise they are kept decoded until all
     their rows are used. So are those of an array that is small beside the others, such as labels. Chunks
-    that need no decoding are kept whole where that is cheap.
+    that need no decoding are kept whole where that is cheap. Where `window_rows` were asked for that would
+    hold few blocks, blocks get finer if arrays whose `rows` take little can be kept decoded for it.
     """
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
 
@@ -202,18 +214,40 @@ def cuts(columns: Sequence[Column], *, shuffle: bool) -> Cuts:
 
     found: Cuts | None = None
     for column in sorted(columns, key=lambda column: (optional(column), -column.row_nbytes)):
-        rows = column.chunk_rows
-        if rows is None:
+        chunk_rows = column.chunk_rows
+        if chunk_rows is None:
             continue
         if found is not None:
-            joined = math.lcm(found.unit, rows)
+            joined = math.lcm(found.unit, chunk_rows)
             if joined * row_nbytes <= BLOCK and column.starts == found.starts:
                 found = Cuts(joined, found.smallest if optional(column) else joined, found.starts)
         elif not optional(column):
-            found = Cuts(rows, rows, column.starts)
-        elif rows * row_nbytes <= (BLOCK if shuffle else ORDERED_WINDOW):
-            found = Cuts(rows, 1, column.starts)
-    return found or Cuts(1, 1, (0,))
+            found = Cuts(chunk_rows, chunk_rows, column.starts)
+        elif chunk_rows * row_nbytes <= (BLOCK if shuffle else ORDERED_WINDOW):
+            found = Cuts(chunk_rows, 1, column.starts)
+    found = found or Cuts(1, 1, (0,))
+    if shuffle and window_rows is not None and MIXING_BLOCKS * found.unit > window_rows:
+        return _finer(found, columns, rows=rows, window_rows=window_rows, row_nbytes=row_nbytes)
+    return found
+
+
+def _finer(found: Cuts, columns: Sequence[Column], *, rows: int, window_rows: int, row_nbytes: int) -> Cuts:
+    """Cuts at smaller chunks, or at any row, where it costs little to keep decoded what they cut."""
+    decoded = [column for column in columns if not column.row_access and column.chunk_rows is not None]
+    little = max(KEPT, window_rows * row_nbytes)
+
+    def kept(cut: Cuts) -> int:
+        """Memory for the arrays whose chunks are cut, bytes."""
+        return sum(rows * column.row_nbytes for column in decoded if column.cut_by(cut.unit, cut.starts))
+
+    finer = [Cuts(column.chunk_rows or 1, column.chunk_rows or 1, column.starts) for column in decoded]
+    if len(decoded) < len(columns):
+        finer.append(Cuts(1, 1, (0,)))
+    finer = [cut for cut in finer if cut.unit < found.unit and kept(cut) <= little]
+    mixing = [cut for cut in finer if MIXING_BLOCKS * cut.unit <= window_rows]
+    if mixing:
+        return min(mixing, key=kept)
+    return min(finer, key=lambda cut: cut.unit, default=found)
 
 
 def choose(
@@ -238,13 +272,14 @@ def choose(
     measured, the window that fits.
     """
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
+    asked = None if window is None else parse_rows(window, "window", row_nbytes)
     case = _Case(
         rows=rows,
         row_nbytes=row_nbytes,
         columns=tuple(columns),
-        cuts=cuts(columns, shuffle=shuffle),
+        cuts=cuts(columns, shuffle=shuffle, rows=rows, window_rows=asked),
         shuffle=shuffle,
-        window=None if window is None else parse_rows(window, "window", row_nbytes),
+        window=asked,
         about=isinstance(window, str),
         block=None if block is None else parse_rows(block, "block", row_nbytes),
         batch_size=batch_size,
@@ -361,7 +396,7 @@ class _Case:
         if self.block is not None:
             chosen, why = self.block, "as asked for"
         else:
-            units = min(BLOCK, window_rows * self.row_nbytes // 64) // (unit * self.row_nbytes)
+            units = min(BLOCK, window_rows * self.row_nbytes // BLOCKS) // (unit * self.row_nbytes)
             chosen = max(1, units) * unit
             if units > 1 or unit == 1:
                 why = "about a mebibyte, or a 64th of a window"
@@ -380,14 +415,7 @@ class _Case:
 
     def _cut(self, block_rows: int) -> list[Column]:
         """The arrays whose chunks are cut by shuffled blocks of so many rows."""
-        return [
-            column
-            for column in self.columns
-            if self.shuffle
-            and not column.row_access
-            and column.chunk_rows is not None
-            and (block_rows % column.chunk_rows or column.starts != self.cuts.starts)
-        ]
+        return [column for column in self.columns if column.cut_by(block_rows, self.cuts.starts)]
 
     def least(self, option: str, window_rows: int, block_rows: int) -> int:
         """The memory without which no window of so many rows is delivered, bytes."""
@@ -448,8 +476,8 @@ class _Case:
             return f", or window={fitting}"
         if self.window is not None:
             return ", or a smaller window"
-        cut = self._cut(self.cuts.unit)
-        if option == "host_memory" and cut and self.rows > self.smallest:
+        cut = self._cut(self.cuts.unit) if self.shuffle and self.rows > self.smallest else []
+        if option == "host_memory" and cut:
             names = ", ".join(repr(column.name) for column in cut)
             return (
                 f", or convert {names}, kept decoded for all windows, to chunks of {self.cuts.unit} rows "

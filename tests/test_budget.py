@@ -132,6 +132,41 @@ def test_cuts(columns: list[Column], found: Cuts) -> None:
     assert cuts(columns, shuffle=True) == found
 
 
+GIB = 1024 * MIB
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "window_rows", "unit"),
+    [
+        # Chunks of 64 and of 100 rows join where windows hold enough blocks of them, or nobody asked.
+        ([column(280, 64), column(8, 100)], 10_000, None, 1600),
+        ([column(280, 64), column(8, 100)], 10_000, 32 * 1600, 1600),
+        ([column(280, 64), column(8, 100)], 10_000, 32 * 1600 - 1, 64),
+        ([column(280, 64), column(8, 100)], 10_000, 2000, 64),
+        ([column(280, 64), column(8, 100)], 10**7, 2000, 1600),  # 80 MB of labels are not kept for that
+        # The smaller chunks decide, though their array is the smaller one.
+        ([column(4, 256), column(8, 1000)], 100_000, 10_000, 256),
+        ([column(4, 256), column(8, 100_000)], 100_000, 10_000, 256),
+        ([column(4, 256), column(8, 100)], 100_000, 10_000, 256),
+        ([column(4, 256), column(8, 1000)], 10**8, 10**6, 32_000),
+        # Chunks that need no decoding may be cut anywhere.
+        ([column(100, 5000, access=True)], 100_000, 10_000, 1),
+        ([column(100, 256, access=True)], 100_000, 10_000, 256),
+        ([column(100, None, access=True), column(4, 5000)], 100_000, 10_000, 1),
+        ([column(100, None, access=True), column(4, 5000)], GIB, 10_000, 5000),
+        # What must be decoded is not cut, however few blocks a window holds.
+        ([column(12288, 256)], 80_000, 1000, 256),
+        ([column(12288, 256), column(8, 100)], 80_000, 1000, 256),
+    ],
+)
+def test_blocks_are_so_small_that_a_window_asked_for_mixes(
+    columns: list[Column], rows: int, window_rows: int | None, unit: int
+) -> None:
+    assert cuts(columns, shuffle=True, rows=rows, window_rows=window_rows).unit == unit
+    in_order = cuts(columns, shuffle=False)
+    assert cuts(columns, shuffle=False, rows=rows, window_rows=window_rows) == in_order
+
+
 def test_larger_chunks_that_need_no_decoding_are_kept_whole_in_stored_order() -> None:
     raw = [column(12288, 1000, access=True)]
     assert cuts(raw, shuffle=True) == Cuts(1, 1, (0,))
@@ -375,65 +410,66 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
             [IMAGES],
             {"host_memory": MIB},
             (
-                "host_memory=1048576 is too small for windows of 256 rows: give at least host_memory=23068672, "
-                "or convert to smaller chunks than 256 rows (oocloader convert --chunk-rows)"
+                "host_memory=1048576 is too small for windows of 256 rows: give at least "
+                "host_memory=23068672, or convert to smaller chunks than 256 rows (oocloader convert "
+                "--chunk-rows)"
             ),
         ),
         (
             [IMAGES],
             {"host_memory": 24 * MIB, "window": 1000},
             (
-                "host_memory=25165824 is too small for windows of 1000 rows: give at least host_memory=36110336, "
-                "or window=512"
+                "host_memory=25165824 is too small for windows of 1000 rows: give at least "
+                "host_memory=36110336, or window=512"
             ),
         ),
         (
             [IMAGES],
             {"host_memory": MIB, "window": 1000},
             (
-                "host_memory=1048576 is too small for windows of 1000 rows: give at least host_memory=36110336, "
-                "or a smaller window"
+                "host_memory=1048576 is too small for windows of 1000 rows: give at least "
+                "host_memory=36110336, or a smaller window"
             ),
         ),
         (
             [RAW],
             {"device_memory": MIB},
             (
-                "device_memory=1048576 is too small for windows of 1 rows: give at least device_memory=15728640, "
-                "or a smaller batch_size"
+                "device_memory=1048576 is too small for windows of 1 rows: give at least "
+                "device_memory=15728640, or a smaller batch_size"
             ),
         ),
         (
             [RAW],
             {"device_memory": 8 * MIB},
             (
-                "device_memory=8388608 is too small for windows of 1 rows: give at least device_memory=15728640, "
-                "or window=14"
+                "device_memory=8388608 is too small for windows of 1 rows: give at least "
+                "device_memory=15728640, or window=14"
             ),
         ),
         (
             [IMAGES, dataclasses.replace(LABELS, row_nbytes=600)],
             {"host_memory": 40 * MIB},
             (
-                "host_memory=41943040 is too small for windows of 256 rows: give at least host_memory=119375872, "
-                "or convert 'y', kept decoded for all windows, to chunks of 256 rows "
-                "(oocloader convert --chunk-rows 256)"
+                "host_memory=41943040 is too small for windows of 256 rows: give at least "
+                "host_memory=119375872, or convert 'y', kept decoded for all windows, to chunks of 256 rows"
+                " (oocloader convert --chunk-rows 256)"
             ),
         ),
         (
             [RAW],
             {"window": 80_000, "free_host_memory": 200 * MIB},
             (
-                "windows of 80000 rows need 1969750016 bytes of host_memory, and 209715200 are to spare: give at "
-                "least host_memory=1969750016, or window=8384"
+                "windows of 80000 rows need 1969750016 bytes of host_memory, and 209715200 are to spare: "
+                "give at least host_memory=1969750016, or window=8384"
             ),
         ),
         (
             [RAW],
             {"free_device_memory": 100 * MIB},
             (
-                "windows of 5461 rows need 209178624 bytes of device_memory, and 104857600 are to spare: give at "
-                "least device_memory=15728640, or window=2631"
+                "windows of 5461 rows need 209178624 bytes of device_memory, and 104857600 are to spare: "
+                "give at least device_memory=15728640, or window=2631"
             ),
         ),
     ],
