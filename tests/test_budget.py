@@ -147,7 +147,7 @@ GIB = 1024 * MIB
         # The smaller chunks decide, though their array is the smaller one.
         ([column(4, 256), column(8, 1000)], 100_000, 10_000, 256),
         ([column(4, 256), column(8, 100_000)], 100_000, 10_000, 256),
-        ([column(4, 256), column(8, 100)], 100_000, 10_000, 256),
+        ([column(4, 256), column(8, 100)], 100_000, 10_000, 100),
         ([column(4, 256), column(8, 1000)], 10**8, 10**6, 32_000),
         # Chunks that need no decoding may be cut anywhere.
         ([column(100, 5000, access=True)], 100_000, 10_000, 1),
