@@ -75,6 +75,7 @@ class HostMemory:
     - `ahead`: windows read or being read; `in_use`: the one that batches are taken from, each with the rows
       that a batch left over
     - `decoding`: what the threads decode with; `kept`: decoded chunks whose rows belong to several windows
+    - `cached`: rows that stay decoded for later passes
     - `mapped`: files that shuffled rows are gathered from, which count as resident
     """
 
@@ -82,11 +83,12 @@ class HostMemory:
     in_use: int
     decoding: int
     kept: int
+    cached: int
     mapped: int
 
     @property
     def nbytes(self) -> int:
-        return self.ahead + self.in_use + self.decoding + self.kept + self.mapped
+        return self.ahead + self.in_use + self.decoding + self.kept + self.cached + self.mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,18 @@ class Sizes:
 
 def free_host_memory() -> int:
     """Bytes that reading ahead takes where no budget is written: a quarter of what is free, 2 GiB at most."""
+    found = available_host_memory()
+    return 512 * MIB if found is None else min(2048 * MIB, found // 4)
+
+
+def available_host_memory() -> int | None:
+    """Bytes of memory that are free or can be freed, as the system has it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as table:
             found = re.search(r"MemAvailable:\s*(\d+) kB", table.read())
     except OSError:
         found = None
-    return min(2048 * MIB, int(found[1]) * 1024 // 4) if found else 512 * MIB
+    return int(found[1]) * 1024 if found else None
 
 
 def device_share(nbytes: int | None) -> int:
@@ -263,8 +271,9 @@ def choose(
     threads: int,
     free_host_memory: int,
     free_device_memory: int | None = None,
+    cached_nbytes: int = 0,
 ) -> Sizes:
-    """Block, window and memory for `rows` rows.
+    """Block, window and memory for `rows` rows, `cached_nbytes` of which stay decoded on the host.
 
     `host_memory` and `device_memory` are written budgets in bytes or None; `free_host_memory` and
     `free_device_memory` (None: not known) are the budgets where none is written. A host budget may allow
@@ -285,6 +294,7 @@ def choose(
         batch_size=batch_size,
         host_memory=host_memory,
         device_memory=device_memory,
+        cached=cached_nbytes,
     )
     case.check("device_memory", free_device_memory)
     case.check("host_memory", free_host_memory)
@@ -296,10 +306,18 @@ def choose(
     scratch = case.scratch
 
     budget = free_host_memory if host_memory is None else host_memory
+    spare = budget - kept - cached_nbytes
     if scratch:
-        threads = max(1, min(threads, (budget - HOST_WINDOWS * staged - kept) // scratch))
-    ahead = max(1, min(MOST_AHEAD, (budget - threads * scratch - kept) // staged - 1))
-    host = HostMemory(ahead=ahead * staged, in_use=staged, decoding=threads * scratch, kept=kept, mapped=0)
+        threads = max(1, min(threads, (spare - HOST_WINDOWS * staged) // scratch))
+    ahead = max(1, min(MOST_AHEAD, (spare - threads * scratch) // staged - 1))
+    host = HostMemory(
+        ahead=ahead * staged,
+        in_use=staged,
+        decoding=threads * scratch,
+        kept=kept,
+        cached=cached_nbytes,
+        mapped=0,
+    )
     mapped = sum(column.gathered_nbytes for column in columns) if shuffle else 0
     gather = shuffle and host.nbytes + mapped <= budget
     return Sizes(
@@ -333,6 +351,7 @@ class _Case:
     batch_size: int
     host_memory: int | None
     device_memory: int | None
+    cached: int
 
     @property
     def carried(self) -> int:
@@ -471,6 +490,8 @@ class _Case:
 
     def _or(self, option: str, budget: int) -> str:
         """What else would do, for people."""
+        if option == "host_memory" and self.cached:
+            return f", or cache= a folder: cache='memory' keeps {self.cached} bytes of rows"
         fitting = self._fitting_window(option, budget)
         if fitting is not None:
             return f", or window={fitting}"
@@ -517,4 +538,4 @@ class _Case:
         """What is needed besides windows, bytes."""
         if option == "device_memory":
             return DEVICE_WINDOWS * self.carried + self.batches
-        return HOST_WINDOWS * self.carried + self.scratch + self.kept(window_rows, block_rows)
+        return HOST_WINDOWS * self.carried + self.scratch + self.kept(window_rows, block_rows) + self.cached

@@ -242,6 +242,7 @@ def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool, besides: Seque
         ),
         Part("decoding", host.decoding, _counted(sizes.threads, "thread")),
         Part("chunks kept decoded", host.kept, "blocks cut them, and their rows belong to several windows"),
+        Part("rows kept for later passes", host.cached, 'cache="memory"'),
         Part("mapped files", host.mapped, "rows are gathered from them; the system may take the pages back"),
         *besides,
     )

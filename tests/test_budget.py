@@ -242,6 +242,7 @@ def requests(draw: st.DrawFn) -> tuple[int, list[Column], dict[str, Any]]:
             "device_memory": draw(BUDGETS),
             "threads": draw(st.integers(1, 16)),
             "free_host_memory": draw(MEASURED),
+            "cached_nbytes": draw(st.just(0) | st.integers(0, 64 * MIB)),
         },
     )
 
@@ -483,6 +484,21 @@ def test_refusals_say_what_to_do(columns: list[Column], options: dict[str, Any],
 def test_rows_that_few_of_a_chunk_are_wanted_of_keep_the_whole_chunk() -> None:
     few = dataclasses.replace(column(300, 5000), touched_nbytes=500 * MIB)
     assert sizes(10_000, RAW, few, block=100, window=1000).host.kept == 500 * MIB
+
+
+def test_rows_that_are_cached_count() -> None:
+    found = sizes(80_000, IMAGES, cached_nbytes=900 * MIB)
+    plain = sizes(80_000, IMAGES)
+    assert found.host.cached == 900 * MIB
+    assert found.host_nbytes - plain.host_nbytes == 900 * MIB
+    assert (found.window, found.block) == (plain.window, plain.block)
+    message = (
+        r"bytes of host_memory, and 943718400 are to spare: give at least host_memory=.*, or cache= a fol"
+    )
+    with pytest.raises(SettingError, match=message) as caught:
+        sizes(80_000, IMAGES, cached_nbytes=900 * MIB, free_host_memory=900 * MIB)
+    needed = named(caught.value, "host_memory")
+    assert sizes(80_000, IMAGES, cached_nbytes=900 * MIB, host_memory=needed).host_nbytes <= needed
 
 
 def test_free_host_memory() -> None:
