@@ -53,7 +53,7 @@ def expected(device: str | None) -> str:
     """What `resolve` will give for a device that was checked, without taking hold of a GPU."""
     if device is not None:
         return device
-    return "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
+    return "/GPU:0" if tf.config.get_visible_devices("GPU") else "/CPU:0"
 
 
 def memory_nbytes(device: str) -> int | None:
@@ -61,13 +61,14 @@ def memory_nbytes(device: str) -> int | None:
 
     As limited by `tf.config.set_logical_device_configuration`, or the whole of it. Takes hold of no GPU.
     """
-    wanted = int(device.rpartition(":")[2])
-    found: list[tuple[int, int | None]] = []
-    for index, physical in enumerate(tf.config.list_physical_devices("GPU")):
+    found: list[tuple[int, float | None]] = []
+    for physical in tf.config.get_visible_devices("GPU"):
+        number = int(physical.name.rpartition(":")[2])
         parts = tf.config.get_logical_device_configuration(physical) or [None]
-        found += [(index, part.memory_limit if part is not None else None) for part in parts]
-    index, limit_mib = found[wanted] if wanted < len(found) else (wanted, None)
-    total = gpu.total_nbytes(index)
+        found += [(number, None if part is None else part.memory_limit) for part in parts]
+    at = int(device.rpartition(":")[2])
+    number, limit_mib = found[at] if at < len(found) else (at, None)
+    total = gpu.total_nbytes(number)
     if limit_mib is None:
         return total
     limit = int(limit_mib * 2**20)

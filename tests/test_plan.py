@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,14 +273,18 @@ def test_a_gpu_too_small_names_the_window_that_fits(store: str, gpu: Callable[[i
 
 
 def test_memory_of_a_gpu_as_tensorflow_has_it(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oocloader.device import memory_nbytes
+    from oocloader.device import expected, memory_nbytes
 
     limited = [tf.config.LogicalDeviceConfiguration(memory_limit=n) for n in (1024, 2048)]
-    parts = {"first": None, "second": limited, "third": [tf.config.LogicalDeviceConfiguration()]}
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(parts))
-    monkeypatch.setattr(tf.config, "get_logical_device_configuration", parts.__getitem__)
-    totals: dict[int, int | None] = {0: 8 << 30, 1: 1536 << 20, 2: None}
+    parts = {0: None, 2: limited, 3: [tf.config.LogicalDeviceConfiguration()]}
+    physical = [types.SimpleNamespace(name=f"/physical_device:GPU:{number}") for number in parts]
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: physical)
+    monkeypatch.setattr(
+        tf.config, "get_logical_device_configuration", lambda one: parts[int(one.name.rpartition(":")[2])]
+    )
+    totals: dict[int, int | None] = {0: 8 << 30, 2: 1536 << 20, 3: None}
     monkeypatch.setattr("oocloader.gpu.total_nbytes", totals.get)
+    assert expected(None) == "/GPU:0"
     found = [memory_nbytes(f"/GPU:{index}") for index in range(5)]
     assert found == [8 << 30, 1 << 30, 1536 << 20, None, None]
 
