@@ -419,9 +419,9 @@ class _Case:
             chosen = max(1, units) * unit
             if units > 1 or unit == 1:
                 why = "about a mebibyte, or a 64th of a window"
-                why += f", and whole chunks of {unit} rows" if unit > 1 else ""
+                why += ", and whole chunks" if unit > 1 else ""
             else:
-                why = f"whole chunks: {unit} rows"
+                why = "whole chunks"
         return (chosen, why) if chosen <= window_rows else (window_rows, "no more than a window has")
 
     def kept(self, window_rows: int, block_rows: int) -> int:
