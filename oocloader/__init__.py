@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         UnsupportedArrayError,
     )
     from oocloader.loader import Loader
+    from oocloader.plan import Plan
     from oocloader.report import Report
     from oocloader.spec import DataSpec
     from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
@@ -43,6 +44,7 @@ _HOMES = {
     "DataSpec": "oocloader.spec",
     "Loader": "oocloader.loader",
     "OocloaderError": "oocloader.errors",
+    "Plan": "oocloader.plan",
     "Report": "oocloader.report",
     "SettingError": "oocloader.errors",
     "StateError": "oocloader.errors",
@@ -66,6 +68,7 @@ __all__ = [
     "DataSpec",
     "Loader",
     "OocloaderError",
+    "Plan",
     "Report",
     "SettingError",
     "StateError",

@@ -13,6 +13,7 @@ import numpy as np
 
 from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
 from oocloader.codecs.chain import CodecError
+from oocloader.cost import Cost, banded_cost, row_count, spans
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
@@ -122,6 +123,34 @@ class ChunkReader:
         with self._where((0, self.shape[0])):
             mapped = self._mapped(self._view_ranges, map_shared)
         return None if mapped is None else mapped.reshape(self.shape)
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        layout = self._layout
+        across = math.prod(layout.grid[1:])
+        stored = np.where(layout.file >= 0, layout.stored, 0).reshape(-1, across).sum(axis=1)
+        if not self.row_access:
+            return banded_cost(
+                pieces,
+                rows=self.shape[0],
+                band_rows=layout.chunk_shape[0],
+                row_nbytes=layout.row_nbytes,
+                stored=stored,
+            )
+        # Rows before each chunk that are there at all, to count those of any run.
+        chunk_rows = layout.chunk_shape[0]
+        there = stored > 0
+        before = np.concatenate([[0], np.cumsum(there * chunk_rows)])
+
+        def held(first: np.ndarray, behind: np.ndarray) -> int:
+            rows = np.concatenate([behind, first])
+            chunk = np.minimum(rows // chunk_rows, len(there) - 1)
+            counted = before[chunk] + there[chunk] * (rows - chunk * chunk_rows)
+            return int(counted[: len(behind)].sum() - counted[len(behind) :].sum())
+
+        wanted = held(*spans(pieces, 0))
+        read = held(*spans(pieces, _GAP_NBYTES // max(1, layout.row_nbytes)))
+        touched = row_count(pieces) * layout.row_nbytes
+        return Cost(wanted * layout.row_nbytes, read * layout.row_nbytes, touched)
 
     def close(self) -> None:
         self._view = None

@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from oocloader import gpu
 from oocloader.errors import ClosedError, SettingError, TracingError
 from oocloader.passes import Pass
 
@@ -46,6 +47,32 @@ def resolve(device: str | None) -> str:
         listed = ", ".join(f"/{name}" for name in known)
         raise SettingError(f"device={device!r} is not there; TensorFlow sees {listed}")
     return f"/{wanted}"
+
+
+def expected(device: str | None) -> str:
+    """What `resolve` will give for a device that was checked, without taking hold of a GPU."""
+    if device is not None:
+        return device
+    return "/GPU:0" if tf.config.get_visible_devices("GPU") else "/CPU:0"
+
+
+def memory_nbytes(device: str) -> int | None:
+    """Bytes of memory that there are on a GPU, None where nobody tells.
+
+    As limited by `tf.config.set_logical_device_configuration`, or the whole of it. Takes hold of no GPU.
+    """
+    found: list[tuple[int, float | None]] = []
+    for physical in tf.config.get_visible_devices("GPU"):
+        number = int(physical.name.rpartition(":")[2])
+        parts = tf.config.get_logical_device_configuration(physical) or [None]
+        found += [(number, None if part is None else part.memory_limit) for part in parts]
+    at = int(device.rpartition(":")[2])
+    number, limit_mib = found[at] if at < len(found) else (at, None)
+    total = gpu.total_nbytes(number)
+    if limit_mib is None:
+        return total
+    limit = int(limit_mib * 2**20)
+    return limit if total is None else min(limit, total)
 
 
 def cross(windows: tf.data.Dataset, device: str) -> tf.data.Dataset:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import threading
@@ -12,19 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from oocloader import budget, scattered, splitting
-from oocloader.errors import ClosedError, DataError, OocloaderError, SettingError, StateError
-from oocloader.order import Order
+from oocloader import splitting
+from oocloader.assembly import Assembly, common_rows, row_nbytes
+from oocloader.errors import ClosedError, OocloaderError, SettingError, StateError
 from oocloader.passes import Feed, Progress
 from oocloader.rest import Position
-from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
+from oocloader.selection import whole
 from oocloader.spec import takes_spec
-from oocloader.staging import Gather
 from oocloader.state import Identity, Saved, identity, saved
-from oocloader.stores import Store, StoredArray, open_store
+from oocloader.stores import Store, open_store
 
 if TYPE_CHECKING:
+    from oocloader.budget import Sizes
     from oocloader.dataset import LoaderDataset, Source
+    from oocloader.plan import Plan
     from oocloader.report import Report
     from oocloader.timing import Counters
 
@@ -88,112 +88,21 @@ class Loader:
         rows: Any = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "source")}
+        self._given = given
         self._source: Source | None = None
         self._closed = False
         self._pid = os.getpid()
         _refuse_forked(self._pid)
         self._epoch = 0
         self._counting = threading.Lock()
-        batch_size = whole("batch_size", batch_size, least=1)
-        seed = whole("seed", seed, least=0, most=2**64 - 1)
-        if threads is not None:
-            threads = whole("threads", threads, least=1)
-        if not isinstance(drop_remainder, bool):
-            raise SettingError(f"drop_remainder={drop_remainder!r} must be True or False")
-        if mmap is not None and mmap is not False:
-            raise SettingError(f"mmap={mmap!r} must be None (map files where it pays) or False (only read)")
-        mixed = shuffled(shuffle)
-        part = shard_of(shard)
-        if mixed == "global" and block is not None:
-            raise SettingError(
-                f'block={block!r} means nothing with shuffle="global", which keeps no rows together'
-            )
-        host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
-        on_device = None if device_memory is None else budget.parse_nbytes(device_memory, "device_memory")
-
+        self._progress = Progress()
         self._owns_store = not isinstance(source, Store)
         self._store = open_store(source) if self._owns_store else source
         try:
-            chosen = fields(self._store.only_array() if features is None else features, labels, sample_weight)
-            self._arrays = [self._store[name] for name in chosen.names]
-            total = _common_rows(self._arrays)
-            self._casts = chosen.casts(dtype, scale, offset)
-            self._structure = chosen.structure
-            selected = row_set(rows, total)
-            if len(selected) == 0:
-                raise DataError("rows= selects no row; there is nothing to load")
-            if len(selected) < part[1]:
-                raise SettingError(
-                    f"shard={part}: {len(selected)} rows are too few for {part[1]} shards; "
-                    "give at most one shard a row"
-                )
-            readers = [array.reader for array in self._arrays]
-            self._device = device
-            if device is not None:
-                from oocloader.device import resolve
-
-                self._device = resolve(device)
-            self._columns = columns = [
-                budget.Column(
-                    name=array.info.name,
-                    row_nbytes=_row_nbytes(array),
-                    delivered_row_nbytes=_delivered_row_nbytes(array, cast),
-                    chunk_rows=reader.chunk_rows,
-                    scratch_nbytes=reader.scratch_nbytes,
-                    row_access=reader.row_access,
-                    gathered_nbytes=0 if mmap is False else reader.gathered_nbytes,
-                    starts=reader.starts,
-                )
-                for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
-            ]
-            free = budget.free_host_memory()
-            bounded = False
-            if mixed == "global":
-                scattered.refuse_costly(columns)
-                columns, bounded = scattered.gathered(columns, free if host is None else host)
-
-            def sizes(block: int | str | None, window: int | str | None) -> budget.Sizes:
-                return budget.choose(
-                    len(selected),
-                    columns,
-                    batch_size=min(batch_size, len(selected)),
-                    shuffle=bool(mixed),
-                    block=1 if mixed == "global" else block,
-                    window=window,
-                    host_memory=host,
-                    device_memory=on_device,
-                    threads=threads or min(8, os.cpu_count() or 1),
-                    free_host_memory=free,
-                )
-
-            def feed(sizes: budget.Sizes, progress: Progress) -> Feed:
-                order = Order(
-                    selected,
-                    shuffle=mixed,
-                    seed=seed,
-                    block=sizes.block,
-                    window=sizes.window,
-                    starts=sizes.starts,
-                    shard=part,
-                )
-                gather: Gather = "freely" if sizes.gather else "bounded" if bounded else "never"
-                return Feed(
-                    readers=readers,
-                    order=order,
-                    batch_size=batch_size,
-                    drop_remainder=drop_remainder,
-                    threads=sizes.threads,
-                    ahead=sizes.ahead,
-                    mapping=mmap is not False,
-                    gather=gather,
-                    progress=progress,
-                )
-
-            self._given = given
-            self._progress = Progress()
-            self._choose_sizes, self._make_feed = sizes, feed
-            self._sizes = sizes(block, window)
-            self._feed = feed(self._sizes, self._progress)
+            made = self._made = Assembly(self._store, given)
+            self._sizes = made.sizes(block, window, made.device)
+            self._feed = made.feed(self._sizes, self._progress)
+            made.look_at_mixing(self._sizes)
         except BaseException:
             if self._owns_store:
                 self._store.close()
@@ -225,7 +134,7 @@ class Loader:
         self._go_to(Position(whole("epoch", value, least=0, most=2**32 - 1)))
 
     @property
-    def sizes(self) -> budget.Sizes:
+    def sizes(self) -> Sizes:
         """Rows of a block and a window, and the memory that the loader plans with."""
         return self._sizes
 
@@ -234,6 +143,13 @@ class Loader:
         """What the last pass read, decoded and waited for; None before the first."""
         last = None if self._source is None else self._source.last_pass
         return None if last is None else last.counters
+
+    def plan(self) -> Plan:
+        """What an epoch does and takes: windows, bytes read, memory by part, mixing. `print` explains it.
+
+        Nothing is allocated, and no chunk is read.
+        """
+        return self._made.plan(self._sizes, self._feed)
 
     def dataset(self, *, epochs: int | None = 1) -> LoaderDataset:
         """The batches as a `tf.data.Dataset`: `epochs` passes an iterator (None: without end).
@@ -262,7 +178,7 @@ class Loader:
         if self._closed:
             raise ClosedError("the Loader is closed; make another one")
         rows = self._feed.order.rows
-        total = self._arrays[0].info.shape[0]
+        total = self._made.arrays[0].info.shape[0]
         seed = whole("seed", seed, least=0, most=2**64 - 1)
         held = splitting.held_rows(fraction, len(rows))
         if by not in ("row", "block"):
@@ -270,11 +186,11 @@ class Loader:
         if by == "block":
             if stratify is not None:
                 raise SettingError(f'stratify={stratify!r} holds out single rows: give by="row"')
-            block, starts = splitting.block_of(self._columns)
+            block, starts = splitting.block_of(self._made.columns)
             parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=starts)
         elif stratify is not None:
             labels = self._store[stratify]
-            _common_rows([self._arrays[0], labels])
+            common_rows([self._made.arrays[0], labels])
             parts = splitting.stratified(
                 rows, held, splitting.labels_of(labels, rows), seed=seed, total=total
             )
@@ -335,7 +251,7 @@ class Loader:
         sizes, feed = self._sizes, self._feed
         if any(found.told[name] != getattr(sizes, name) for name in free):
             sizes = self._sizes_of(found)
-            feed = self._make_feed(sizes, self._progress)
+            feed = self._made.feed(sizes, self._progress)
         at = found.position_for(feed.order.shard[1])
         batches = feed.course(at.history)[1].batches
         if at.batches > batches:
@@ -348,13 +264,13 @@ class Loader:
         self._go_to(at)
         self._progress.resumed = at
 
-    def _sizes_of(self, found: Saved) -> budget.Sizes:
+    def _sizes_of(self, found: Saved) -> Sizes:
         """Memory for the block and window of a state."""
         block, window = found.told["block"], found.told["window"]
         for name in ("block", "window"):
             whole(f"the state's {name}", found.told[name], least=1)
         try:
-            return self._choose_sizes(block, window)
+            return self._made.sizes(block, window, self._made.device)
         except SettingError as error:
             raise SettingError(
                 f"the state was saved with window={window} and block={block}, which this loader has no "
@@ -376,8 +292,8 @@ class Loader:
                 "there is no report before the first batch; iterate the Loader, or train on it"
             )
         reading = Reading(
-            row_nbytes=sum(map(_row_nbytes, self._arrays)),
-            codecs=tuple(codec for array in self._arrays for codec in array.info.codecs),
+            row_nbytes=sum(map(row_nbytes, self._made.arrays)),
+            codecs=tuple(codec for array in self._made.arrays for codec in array.info.codecs),
             threads=self._feed.threads,
             device=self._source.device,
             crosses=self._source.crosses,
@@ -425,7 +341,7 @@ class Loader:
     def _identity(self) -> Identity:
         feed = self._feed
         return identity(
-            self._arrays, feed.order, batch_size=feed.batch_size, drop_remainder=feed.drop_remainder
+            self._made.arrays, feed.order, batch_size=feed.batch_size, drop_remainder=feed.drop_remainder
         )
 
     def _tensorflow(self) -> Source:
@@ -450,38 +366,19 @@ class Loader:
                 loader = this()
                 return None if loader is None or loader._closed else (loader._feed, loader._coming())
 
+            made = self._made
+            device = resolve(None) if made.device is None else made.device
+            # Only now is it known whether there is a GPU, whose memory may refuse the windows.
+            made.sizes(self._given["block"], self._given["window"], device)
+            made.look_at_labels()
             self._source = Source(
                 self._feed,
-                Element(self._structure, self._casts),
-                device=resolve(self._device) if self._device is None else self._device,
+                Element(made.structure, made.casts),
+                device=device,
                 next_position=next_position,
                 coming=coming,
             )
         return self._source
-
-
-def _common_rows(arrays: Sequence[StoredArray]) -> int:
-    """Rows of every array, or the error that names two of unequal length."""
-    first = arrays[0]
-    for array in arrays[1:]:
-        if array.info.shape[0] != first.info.shape[0]:
-            raise DataError(
-                f"arrays differ in length: {first.info.name!r} of {first.store} has "
-                f"{first.info.shape[0]} rows, "
-                f"{array.info.name!r} of {array.store} has {array.info.shape[0]}; "
-                "rows are matched by their number, so both need the same",
-                file=array.store,
-                array=array.info.name,
-            )
-    return first.info.shape[0]
-
-
-def _row_nbytes(array: StoredArray) -> int:
-    return math.prod(array.info.shape[1:]) * array.info.dtype.itemsize
-
-
-def _delivered_row_nbytes(array: StoredArray, cast: Cast) -> int:
-    return math.prod(array.info.shape[1:]) * dtype_nbytes(cast.delivered(array.info.dtype))
 
 
 def _refuse_forked(made_in: int) -> None:

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from oocloader.bands import Bands
 from oocloader.buffers import FAULT_NBYTES
+from oocloader.cost import Cost, banded_cost, row_count
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.pieces import Piece, cut, place, within
 from oocloader.timing import Counters
@@ -75,6 +76,9 @@ class RowReader(Protocol):
 
     gathered_nbytes: int
 
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        """What reading `pieces`, which ascend and do not overlap, takes in one pass. Reads nothing."""
+
     def close(self) -> None:
         """Let go of open files."""
 
@@ -120,6 +124,10 @@ class MemoryReader:
 
     def view_again(self) -> np.ndarray | None:
         return None
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        nbytes = row_count(pieces) * math.prod(self.shape[1:]) * self.dtype.itemsize
+        return Cost(nbytes, nbytes, nbytes)
 
     def close(self) -> None:
         pass
@@ -206,7 +214,8 @@ class LibraryReader:
         row_nbytes = max(1, math.prod(shape[1:]) * self.dtype.itemsize)
         self._band_rows = min(chunk_rows or max(1, JOB_NBYTES // row_nbytes), max(1, shape[0]))
         self.chunk_rows: int | None = self._band_rows
-        self.scratch_nbytes = self._band_rows * row_nbytes
+        # The library reads rows to memory of its own, and shuffled rows go through a buffer.
+        self.scratch_nbytes = 2 * self._band_rows * row_nbytes
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         return target.bands.jobs(
@@ -243,6 +252,10 @@ class LibraryReader:
 
     def view_again(self) -> np.ndarray | None:
         return None
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return banded_cost(pieces, rows=self.shape[0], band_rows=self._band_rows, row_nbytes=row_nbytes)
 
     def close(self) -> None:
         if self._close is not None:
@@ -285,13 +298,20 @@ class JoinedReader:
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         jobs: list[Job] = []
+        for first, reader, local in self._parts(pieces):
+            bands = target.bands.of_part(reader, first)
+            jobs += reader.jobs(local, Target(target.rows, bands, target.counters))
+        return jobs
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        return sum((reader.cost(local) for _, reader, local in self._parts(pieces)), start=Cost(0, 0, 0))
+
+    def _parts(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, RowReader, list[Piece]]]:
+        """The parts that hold some of `pieces`: first row, reader, and the pieces as rows of the part."""
         for first, reader in zip(self._first, self._readers, strict=False):
             parts = [part for piece in pieces if (part := within(piece, first, first + reader.shape[0]))]
             if parts:
-                local = [Piece(p.start - first, p.stop - first, p.pick, p.dest) for p in parts]
-                bands = target.bands.of_part(reader, first)
-                jobs += reader.jobs(local, Target(target.rows, bands, target.counters))
-        return jobs
+                yield first, reader, [Piece(p.start - first, p.stop - first, p.pick, p.dest) for p in parts]
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         for first, reader in zip(self._first, self._readers, strict=False):

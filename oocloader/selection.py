@@ -126,6 +126,8 @@ class Fields:
     """Key of each array in the element, None where it stands alone."""
     feature: tuple[bool, ...]
     """Whether each array is a feature."""
+    label: tuple[bool, ...]
+    """Whether each array is a label."""
 
     def casts(self, dtype: Any, scale: Any, offset: Any) -> tuple[Cast, ...]:
         """What is done to each array: one value for all features, or by key."""
@@ -159,6 +161,7 @@ def fields(features: Names, labels: Names | None, sample_weight: Names | None) -
     names: list[str] = []
     keys: list[str | None] = []
     feature: list[bool] = []
+    label: list[bool] = []
     parts: list[Any] = []
     for option, named in (("features", features), ("labels", labels), ("sample_weight", sample_weight)):
         if named is None:
@@ -174,11 +177,12 @@ def fields(features: Names, labels: Names | None, sample_weight: Names | None) -
             names += pairs.values()
             keys += pairs
         feature += [option == "features"] * (len(names) - len(feature))
+        label += [option == "labels"] * (len(names) - len(label))
         parts.append(structure)
     if sample_weight is not None and labels is None:
         raise SettingError("sample_weight needs labels: elements are x, (x, y) or (x, y, weight)")
     element = parts[0] if len(parts) == 1 else tuple(parts)
-    return Fields(tuple(names), element, tuple(keys), tuple(feature))
+    return Fields(tuple(names), element, tuple(keys), tuple(feature), tuple(label))
 
 
 def _pairs(option: str, named: Sequence[str] | Mapping[str, str]) -> dict[str, str]:

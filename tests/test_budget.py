@@ -41,7 +41,7 @@ def sizes(rows: int, *columns: Column, **options: Any) -> Sizes:
         "host_memory": None,
         "device_memory": None,
         "threads": 2,
-        "free_host_memory": 1024 * MIB,
+        "free_host_memory": 8192 * MIB,
     }
     return choose(rows, columns, **{**chosen, **options})
 
@@ -132,6 +132,41 @@ def test_cuts(columns: list[Column], found: Cuts) -> None:
     assert cuts(columns, shuffle=True) == found
 
 
+GIB = 1024 * MIB
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "window_rows", "unit"),
+    [
+        # Chunks of 64 and of 100 rows join where windows hold enough blocks of them, or nobody asked.
+        ([column(280, 64), column(8, 100)], 10_000, None, 1600),
+        ([column(280, 64), column(8, 100)], 10_000, 32 * 1600, 1600),
+        ([column(280, 64), column(8, 100)], 10_000, 32 * 1600 - 1, 64),
+        ([column(280, 64), column(8, 100)], 10_000, 2000, 64),
+        ([column(280, 64), column(8, 100)], 10**7, 2000, 1600),  # 80 MB of labels are not kept for that
+        # The smaller chunks decide, though their array is the smaller one.
+        ([column(4, 256), column(8, 1000)], 100_000, 10_000, 256),
+        ([column(4, 256), column(8, 100_000)], 100_000, 10_000, 256),
+        ([column(4, 256), column(8, 100)], 100_000, 10_000, 100),
+        ([column(4, 256), column(8, 1000)], 10**8, 10**6, 32_000),
+        # Chunks that need no decoding may be cut anywhere.
+        ([column(100, 5000, access=True)], 100_000, 10_000, 1),
+        ([column(100, 256, access=True)], 100_000, 10_000, 256),
+        ([column(100, None, access=True), column(4, 5000)], 100_000, 10_000, 1),
+        ([column(100, None, access=True), column(4, 5000)], GIB, 10_000, 5000),
+        # What must be decoded is not cut, however few blocks a window holds.
+        ([column(12288, 256)], 80_000, 1000, 256),
+        ([column(12288, 256), column(8, 100)], 80_000, 1000, 256),
+    ],
+)
+def test_blocks_are_so_small_that_a_window_asked_for_mixes(
+    columns: list[Column], rows: int, window_rows: int | None, unit: int
+) -> None:
+    assert cuts(columns, shuffle=True, rows=rows, window_rows=window_rows).unit == unit
+    in_order = cuts(columns, shuffle=False)
+    assert cuts(columns, shuffle=False, rows=rows, window_rows=window_rows) == in_order
+
+
 def test_larger_chunks_that_need_no_decoding_are_kept_whole_in_stored_order() -> None:
     raw = [column(12288, 1000, access=True)]
     assert cuts(raw, shuffle=True) == Cuts(1, 1, (0,))
@@ -188,6 +223,8 @@ def columns(draw: st.DrawFn) -> Column:
     )
 
 
+# Far more than any of these needs, as most machines have it, or rather little.
+MEASURED = st.just(1 << 50) | st.integers(1, 4096 * MIB)
 BUDGETS = st.none() | st.integers(1, 64 * MIB) | st.integers(1, 4096 * MIB)
 
 
@@ -204,7 +241,8 @@ def requests(draw: st.DrawFn) -> tuple[int, list[Column], dict[str, Any]]:
             "host_memory": draw(BUDGETS),
             "device_memory": draw(BUDGETS),
             "threads": draw(st.integers(1, 16)),
-            "free_host_memory": draw(st.integers(1, 4096 * MIB)),
+            "free_host_memory": draw(MEASURED),
+            "cached_nbytes": draw(st.just(0) | st.integers(0, 64 * MIB)),
         },
     )
 
@@ -230,30 +268,65 @@ def test_written_budgets_are_kept(request: Request) -> None:
     assert 1 <= found.ahead <= 3
     for name, nbytes in (("host_memory", found.host_nbytes), ("device_memory", found.device_nbytes)):
         assert options[name] is None or nbytes <= options[name]
+    # What was measured bounds as well.
+    assert found.host_nbytes <= (options["host_memory"] or options["free_host_memory"])
     # The sums are what the parts come to.
     row_nbytes = sum(column.row_nbytes for column in columns)
     staged = found.window_nbytes + options["batch_size"] * row_nbytes
     assert found.window_nbytes == found.window * row_nbytes
-    assert found.host_nbytes >= (found.ahead + 1) * staged
-    assert found.device_nbytes >= 3 * staged
+    assert (found.host.ahead, found.host.in_use) == (found.ahead * staged, staged)
+    assert found.host.decoding == found.threads * max(column.scratch_nbytes for column in columns)
+    assert found.host.mapped == (sum(c.gathered_nbytes for c in columns) if found.gather else 0)
+    assert found.host_nbytes == sum(dataclasses.astuple(found.host))
+    assert found.device.windows == 3 * staged
+    assert found.device.batches == 2 * options["batch_size"] * sum(c.delivered_row_nbytes for c in columns)
+    assert found.device_nbytes == found.device.windows + found.device.batches
 
 
-@given(request=requests())
-def test_a_refusal_names_the_smallest_budget_that_works(request: Request) -> None:
+@given(request=requests(), data=st.data())
+def test_a_refusal_names_the_smallest_budget_that_works(request: Request, data: st.DataObject) -> None:
+    """Exactly that works, and so does any more; a byte less does not."""
     rows, columns, options = request
+    options["free_host_memory"] = 1 << 50
     for option in ("host_memory", "device_memory"):
         other = "device_memory" if option == "host_memory" else "host_memory"
         options = {**options, other: None, option: 1}
         with pytest.raises(SettingError, match=rf"^{option}=1 is too small for windows of") as caught:
             sizes(rows, *columns, **options)
-        needed = int(str(caught.value).partition(f"give at least {option}=")[2].split(",")[0])
+        needed = named(caught.value, option)
         found = accepted(rows, columns, {**options, option: needed})
         assert found is not None
         assert getattr(found, option.replace("memory", "nbytes")) <= needed
-        if not options["shuffle"] or all(c.row_access for c in columns):
-            # Else a little less may make the rows one window, for which nothing has to be kept.
-            assert accepted(rows, columns, {**options, option: needed - 1}) is None
-        assert accepted(rows, columns, {**options, option: needed + 4096}) is not None
+        assert accepted(rows, columns, {**options, option: needed - 1}) is None
+        more = data.draw(st.integers(needed, 2 * needed) | st.integers(needed, needed + 4096))
+        assert accepted(rows, columns, {**options, option: more}) is not None
+
+
+def named(error: BaseException, option: str) -> int:
+    """The budget that an error says would work."""
+    return int(str(error).partition(f"give at least {option}=")[2].split(",")[0])
+
+
+@given(request=requests(), device=st.booleans(), given=st.integers(1, 256 * MIB))
+def test_a_measured_budget_names_what_would_work(request: Request, device: bool, given: int) -> None:
+    rows, columns, options = request
+    option = "device_memory" if device else "host_memory"
+    free = {"free_host_memory": 1 << 50, f"free_{option}": given}
+    options = {**options, "host_memory": None, "device_memory": None, **free}
+    found = accepted(rows, columns, options)
+    if found is None:
+        with pytest.raises(SettingError, match=rf"bytes of {option}, and {given} are to spare: ") as caught:
+            sizes(rows, *columns, **options)
+        needed = named(caught.value, option)
+        assert accepted(rows, columns, {**options, option: needed}) is not None
+        assert accepted(rows, columns, {**options, option: needed - 1}) is None
+        named_window = str(caught.value).partition(", or window=")[2]
+        if named_window:
+            assert accepted(rows, columns, {**options, "window": int(named_window)}) is not None
+    else:
+        assert getattr(found, option.replace("memory", "nbytes")) <= given
+        written = sizes(rows, *columns, **{**options, f"free_{option}": 1 << 50})
+        assert (found.block, found.window) == (written.block, written.window)
 
 
 @given(batch_size=st.integers(1, 4096), chunk_rows=st.integers(1, 500), part=st.floats(0.5, 1))
@@ -279,7 +352,8 @@ def test_what_makes_the_order_is_the_same_everywhere(request: Request, data: st.
         **options,
         "batch_size": data.draw(st.integers(1, 4096)),
         "threads": data.draw(st.integers(1, 16)),
-        "free_host_memory": data.draw(st.integers(1, 4096 * MIB)),
+        "free_host_memory": data.draw(MEASURED),
+        "free_device_memory": data.draw(st.none() | MEASURED),
     }
     here, there = accepted(rows, columns, options), accepted(rows, columns, other)
     assume(here is not None and there is not None)
@@ -292,7 +366,7 @@ def test_what_makes_the_order_is_the_same_everywhere(request: Request, data: st.
 def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
     rows, columns, options = request
     options = {**options, "shuffle": True, "host_memory": None, "device_memory": None, "window": None}
-    found = sizes(rows, *columns, **options)
+    found = sizes(rows, *columns, **{**options, "free_host_memory": 1 << 50})
     row_nbytes = sum(column.row_nbytes for column in columns)
     kept = sum(
         rows * column.row_nbytes
@@ -301,8 +375,7 @@ def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
         and (found.block % (column.chunk_rows or 1) or column.starts != found.starts)
         and found.window < rows
     )
-    staged = (found.ahead + 1) * (found.window_nbytes + options["batch_size"] * row_nbytes)
-    assert found.host_nbytes == staged + kept + found.threads * max(c.scratch_nbytes for c in columns)
+    assert found.host.kept == kept
     if options["block"] is None and found.window < rows:
         heaviest = max((c for c in columns if not c.row_access), key=lambda c: c.row_nbytes, default=None)
         if heaviest is not None and heaviest.row_nbytes * 16 > row_nbytes:
@@ -328,22 +401,104 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
     def ahead(nbytes: int) -> int:
         return sizes(80_000, RAW, window=1365, free_host_memory=nbytes).ahead
 
-    assert [ahead(nbytes) for nbytes in (1, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
+    assert [ahead(nbytes) for nbytes in (37 * MIB, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
 
 
-def test_refusals_say_what_to_do() -> None:
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (
+            [IMAGES],
+            {"host_memory": MIB},
+            (
+                "host_memory=1048576 is too small for windows of 256 rows: give at least "
+                "host_memory=23068672, or convert to smaller chunks than 256 rows (oocloader convert "
+                "--chunk-rows)"
+            ),
+        ),
+        (
+            [IMAGES],
+            {"host_memory": 24 * MIB, "window": 1000},
+            (
+                "host_memory=25165824 is too small for windows of 1000 rows: give at least "
+                "host_memory=36110336, or window=512"
+            ),
+        ),
+        (
+            [IMAGES],
+            {"host_memory": MIB, "window": 1000},
+            (
+                "host_memory=1048576 is too small for windows of 1000 rows: give at least "
+                "host_memory=36110336, or a smaller window"
+            ),
+        ),
+        (
+            [RAW],
+            {"device_memory": MIB},
+            (
+                "device_memory=1048576 is too small for windows of 1 rows: give at least "
+                "device_memory=15728640, or a smaller batch_size"
+            ),
+        ),
+        (
+            [RAW],
+            {"device_memory": 8 * MIB},
+            (
+                "device_memory=8388608 is too small for windows of 1 rows: give at least "
+                "device_memory=15728640, or window=14"
+            ),
+        ),
+        (
+            [IMAGES, dataclasses.replace(LABELS, row_nbytes=600)],
+            {"host_memory": 40 * MIB},
+            (
+                "host_memory=41943040 is too small for windows of 256 rows: give at least "
+                "host_memory=119375872, or convert 'y', kept decoded for all windows, to chunks of 256 rows"
+                " (oocloader convert --chunk-rows 256)"
+            ),
+        ),
+        (
+            [RAW],
+            {"window": 80_000, "free_host_memory": 200 * MIB},
+            (
+                "windows of 80000 rows need 1969750016 bytes of host_memory, and 209715200 are to spare: "
+                "give at least host_memory=1969750016, or window=8384"
+            ),
+        ),
+        (
+            [RAW],
+            {"free_device_memory": 100 * MIB},
+            (
+                "windows of 5461 rows need 209178624 bytes of device_memory, and 104857600 are to spare: "
+                "give at least device_memory=15728640, or window=2631"
+            ),
+        ),
+    ],
+)
+def test_refusals_say_what_to_do(columns: list[Column], options: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError) as caught:
-        sizes(80_000, IMAGES, host_memory=MIB)
-    assert str(caught.value) == (
-        "host_memory=1048576 is too small for windows of 256 rows: give at least host_memory=23068672, "
-        "or convert to smaller chunks than 256 rows (oocloader convert --chunk-rows)"
+        sizes(80_000, *columns, **options)
+    assert str(caught.value) == message
+
+
+def test_rows_that_few_of_a_chunk_are_wanted_of_keep_the_whole_chunk() -> None:
+    few = dataclasses.replace(column(300, 5000), touched_nbytes=500 * MIB)
+    assert sizes(10_000, RAW, few, block=100, window=1000).host.kept == 500 * MIB
+
+
+def test_rows_that_are_cached_count() -> None:
+    found = sizes(80_000, IMAGES, cached_nbytes=900 * MIB)
+    plain = sizes(80_000, IMAGES)
+    assert found.host.cached == 900 * MIB
+    assert found.host_nbytes - plain.host_nbytes == 900 * MIB
+    assert (found.window, found.block) == (plain.window, plain.block)
+    message = (
+        r"bytes of host_memory, and 943718400 are to spare: give at least host_memory=.*, or cache= a fol"
     )
-    with pytest.raises(SettingError, match=r"windows of 1000 rows: .*, or a smaller window$"):
-        sizes(80_000, IMAGES, host_memory=MIB, window=1000)
-    with pytest.raises(SettingError, match=r"windows of 1 rows: .*, or a smaller batch_size$"):
-        sizes(80_000, RAW, device_memory=MIB)
-    with pytest.raises(SettingError, match=r", or window=1$"):
-        sizes(80_000, RAW, device_memory=8 * MIB)
+    with pytest.raises(SettingError, match=message) as caught:
+        sizes(80_000, IMAGES, cached_nbytes=900 * MIB, free_host_memory=900 * MIB)
+    needed = named(caught.value, "host_memory")
+    assert sizes(80_000, IMAGES, cached_nbytes=900 * MIB, host_memory=needed).host_nbytes <= needed
 
 
 def test_free_host_memory() -> None:

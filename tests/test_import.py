@@ -22,6 +22,7 @@ DOCUMENTED = {
     "DataSpec",
     "Loader",
     "OocloaderError",
+    "Plan",
     "Report",
     "SettingError",
     "StateError",

@@ -120,7 +120,7 @@ def test_given_up_iterators_leave_nothing(tf: Any, tmp_path: Path) -> None:
             gc.collect()
             assert eventually(lambda: not our_threads())
             before = held()
-            for _ in range(100):
+            for _ in range(200):
                 next(iter(dataset))
             gc.collect()
             assert eventually(lambda: not our_threads())
@@ -128,6 +128,25 @@ def test_given_up_iterators_leave_nothing(tf: Any, tmp_path: Path) -> None:
             assert after[0] <= before[0]
             assert after[1] <= before[1] + 8  # windows that TensorFlow lets go of with its next call
             assert sorted(ids_of(dataset)) == list(range(2000))
+
+
+@pytest.mark.parametrize("options", [{"device": "/CPU:1"}, {"shuffle": True}], ids=["device", "shuffled"])
+def test_two_iterators_at_once(tf: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    """Each has its own pass, also where one is far ahead, and where a budget leaves room for one thread."""
+    import oocloader as ooc
+    from recorded import eventually, ids_of, our_threads
+
+    np.savez_compressed(tmp_path / "data.npz", x=rows_array(3000), y=np.arange(3000))
+    path = tmp_path / "data.npz"
+    with ooc.Loader(path, "x", "y", window=100, batch_size=10, threads=1, **options) as loader:
+        first, second = iter(loader), iter(loader)
+        ahead = ids_of(next(first) for _ in range(150))
+        pairs = list(zip(first, second, strict=False))
+        here = ahead + ids_of(one for one, _ in pairs)
+        there = ids_of(two for _, two in pairs) + ids_of(second)
+        assert sorted(here) == sorted(there) == list(range(3000))
+        assert (here == there) is ("shuffle" not in options)
+        assert eventually(lambda: not our_threads())
 
 
 @pytest.mark.parametrize("keep", ["cache", "list", "shuffle"])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oocloader.cost import Cost, banded_cost
 from oocloader.files import FileReader
 from oocloader.layout import Files
 from oocloader.pieces import Piece
@@ -61,6 +62,11 @@ class FortranReader:
 
     def view_again(self) -> np.ndarray | None:
         return None
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        assert self.chunk_rows is not None
+        row_nbytes = len(self._places) * self.dtype.itemsize
+        return banded_cost(pieces, rows=self.shape[0], band_rows=self.chunk_rows, row_nbytes=row_nbytes)
 
     def close(self) -> None:
         self._files.close()

@@ -1,0 +1,227 @@
+"""What a loader is made of: the arrays asked for, the memory they take, and how passes over them are fed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oocloader import budget, plan, scattered
+from oocloader.cost import piece_of
+from oocloader.errors import DataError, SettingError
+from oocloader.label_order import sorted_labels
+from oocloader.order import Order
+from oocloader.passes import Feed, Progress
+from oocloader.selection import Cast, dtype_nbytes, fields, row_set
+from oocloader.settings import Settings
+from oocloader.staging import Gather
+from oocloader.stores import Store, StoredArray
+
+logger = logging.getLogger("oocloader")
+
+
+class Assembly:
+    """The parts of a loader of `store`, by the options `given` to it.
+
+    Raises `OocloaderError` children where these do not fit the data.
+    """
+
+    def __init__(self, store: Store, given: Mapping[str, Any]) -> None:
+        settings = self.settings = Settings.checked(given)
+        chosen = fields(
+            store.only_array() if given["features"] is None else given["features"],
+            given["labels"],
+            given["sample_weight"],
+        )
+        self.arrays = [store[name] for name in chosen.names]
+        total = common_rows(self.arrays)
+        self.casts = chosen.casts(given["dtype"], given["scale"], given["offset"])
+        self.structure = chosen.structure
+        self.rows = row_set(given["rows"], total)
+        if len(self.rows) == 0:
+            raise DataError("rows= selects no row; there is nothing to load")
+        if len(self.rows) < settings.shard[1]:
+            raise SettingError(
+                f"shard={settings.shard}: {len(self.rows)} rows are too few for {settings.shard[1]} shards; "
+                "give at most one shard a row"
+            )
+        self.device: str | None = given["device"]
+        if self.device is not None:
+            from oocloader.device import resolve
+
+            self.device = resolve(self.device)
+        self.readers = [array.reader for array in self.arrays]
+        self.costs = [reader.cost([piece_of(self.rows, 0, len(self.rows))]) for reader in self.readers]
+        self.columns = [
+            budget.Column(
+                name=array.info.name,
+                row_nbytes=row_nbytes(array),
+                delivered_row_nbytes=_delivered_row_nbytes(array, cast),
+                chunk_rows=reader.chunk_rows,
+                scratch_nbytes=reader.scratch_nbytes,
+                row_access=reader.row_access,
+                gathered_nbytes=reader.gathered_nbytes if settings.mapping else 0,
+                starts=reader.starts,
+                touched_nbytes=cost.touched_nbytes,
+            )
+            for array, reader, cast, cost in zip(
+                self.arrays, self.readers, self.casts, self.costs, strict=True
+            )
+        ]
+        self._free_host = budget.free_host_memory()
+        self._budgeted, self._bounded = self.columns, False
+        if settings.shuffle == "global":
+            scattered.refuse_costly(self.columns)
+            self._budgeted, self._bounded = scattered.gathered(
+                self.columns, settings.host_memory or self._free_host
+            )
+        self.warnings: list[str] = []
+        # Labels whose order matters, until that was looked into.
+        self._unordered = [
+            array
+            for array, is_label in zip(self.arrays, chosen.label, strict=True)
+            if is_label and not settings.shuffle
+        ]
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of the largest batch."""
+        return min(self.settings.batch_size, len(self.rows))
+
+    def sizes(self, block: int | str | None, window: int | str | None, device: str | None) -> budget.Sizes:
+        """Block, window and memory on `device` (None: not known yet). Raises where budgets are too small."""
+        settings = self.settings
+        return budget.choose(
+            len(self.rows),
+            self._budgeted,
+            batch_size=self.batch_rows,
+            shuffle=bool(settings.shuffle),
+            block=1 if settings.shuffle == "global" else block,
+            window=window,
+            host_memory=settings.host_memory,
+            device_memory=settings.device_memory,
+            threads=settings.threads,
+            free_host_memory=self._free_host,
+            free_device_memory=self._free_device(device),
+        )
+
+    def feed(self, sizes: budget.Sizes, progress: Progress) -> Feed:
+        """What passes read from, in windows of these sizes."""
+        settings = self.settings
+        order = Order(
+            self.rows,
+            shuffle=settings.shuffle,
+            seed=settings.seed,
+            block=sizes.block,
+            window=sizes.window,
+            starts=sizes.starts,
+            shard=settings.shard,
+        )
+        gather: Gather = "freely" if sizes.gather else "bounded" if self._bounded else "never"
+        return Feed(
+            readers=self.readers,
+            order=order,
+            batch_size=settings.batch_size,
+            drop_remainder=settings.drop_remainder,
+            threads=sizes.threads,
+            ahead=sizes.ahead,
+            mapping=settings.mapping,
+            gather=gather,
+            progress=progress,
+        )
+
+    def look_at_mixing(self, sizes: budget.Sizes) -> None:
+        """Warn where windows of these sizes mix poorly."""
+        poor = plan.mixing_warning(
+            self._mixing(sizes), sizes, len(self.rows), batch_size=self.settings.batch_size
+        )
+        if poor is not None:
+            self._warn(poor)
+
+    def look_at_labels(self) -> None:
+        """Warn, once, of labels in order that are not shuffled."""
+        labels, self._unordered = self._unordered, []
+        for array in labels:
+            if sorted_labels(array.reader, self.rows):
+                self._warn(plan.sorted_warning(array.info.name))
+
+    def plan(self, sizes: budget.Sizes, feed: Feed) -> plan.Plan:
+        """What an epoch in windows of these sizes does and takes."""
+        from oocloader.device import expected, is_host
+
+        settings, order, device = self.settings, feed.order, expected(self.device)
+        arrays = tuple(
+            plan.array_plan(column, cost, array.info)
+            for column, cost, array in zip(self.columns, self.costs, self.arrays, strict=True)
+        )
+        return plan.Plan(
+            rows=order.total,
+            batch_size=feed.batch_size,
+            batches=feed.batches,
+            windows=len(order),
+            window_rows=sizes.window,
+            window_nbytes=sizes.window_nbytes,
+            window_why=sizes.window_why,
+            block_rows=sizes.block,
+            block_why=sizes.block_why,
+            shuffle=order.shuffle,
+            threads=sizes.threads,
+            device=device,
+            arrays=arrays,
+            host=plan.host_plan(
+                sizes,
+                budget_nbytes=settings.host_memory or self._free_host,
+                written=settings.host_memory is not None,
+            ),
+            device_memory=plan.device_plan(
+                sizes,
+                budget_nbytes=settings.device_memory or self._free_device(device),
+                written=settings.device_memory is not None,
+                on_host=is_host(device),
+            ),
+            mixing=self._mixing(sizes),
+            warnings=(*self.warnings, *plan.amplification_warnings(arrays)),
+        )
+
+    def _mixing(self, sizes: budget.Sizes) -> float | None:
+        return plan.mixing_figure(
+            sizes, len(self.rows), shuffle=self.settings.shuffle == "window", batch_size=self.batch_rows
+        )
+
+    def _free_device(self, device: str | None) -> int | None:
+        """The budget on a GPU where none is written, from its memory; None elsewhere."""
+        if self.settings.device_memory is not None or device is None or not device.startswith("/GPU:"):
+            return None
+        from oocloader.device import memory_nbytes
+
+        return budget.device_share(memory_nbytes(device))
+
+    def _warn(self, what: str) -> None:
+        self.warnings.append(what)
+        logger.warning("oocloader: %s", what)
+
+
+def common_rows(arrays: Sequence[StoredArray]) -> int:
+    """Rows of every array, or the error that names two of unequal length."""
+    first = arrays[0]
+    for array in arrays[1:]:
+        if array.info.shape[0] != first.info.shape[0]:
+            raise DataError(
+                f"arrays differ in length: {first.info.name!r} of {first.store} has "
+                f"{first.info.shape[0]} rows, "
+                f"{array.info.name!r} of {array.store} has {array.info.shape[0]}; "
+                "rows are matched by their number, so both need the same",
+                file=array.store,
+                array=array.info.name,
+            )
+    return first.info.shape[0]
+
+
+def row_nbytes(array: StoredArray) -> int:
+    """Bytes of a row as stored, decoded."""
+    return math.prod(array.info.shape[1:]) * array.info.dtype.itemsize
+
+
+def _delivered_row_nbytes(array: StoredArray, cast: Cast) -> int:
+    return math.prod(array.info.shape[1:]) * dtype_nbytes(cast.delivered(array.info.dtype))
