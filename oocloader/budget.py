@@ -68,12 +68,18 @@ class Sizes:
 
 def free_host_memory() -> int:
     """Bytes that reading ahead takes where no budget is written: a quarter of what is free, 2 GiB at most."""
+    found = available_host_memory()
+    return 512 * MIB if found is None else min(2048 * MIB, found // 4)
+
+
+def available_host_memory() -> int | None:
+    """Bytes of memory that are free or can be freed, as the system has it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as table:
             found = re.search(r"MemAvailable:\s*(\d+) kB", table.read())
     except OSError:
         found = None
-    return min(2048 * MIB, int(found[1]) * 1024 // 4) if found else 512 * MIB
+    return int(found[1]) * 1024 if found else None
 
 
 def parse_nbytes(value: int | str, option: str) -> int:
@@ -168,12 +174,13 @@ def choose(
     device_memory: int | None,
     threads: int,
     free_host_memory: int,
+    cached_nbytes: int = 0,
 ) -> Sizes:
     """Block, window and memory for `rows` rows.
 
     `host_memory` and `device_memory` are written budgets in bytes or None; `free_host_memory` is what
-    the machine has to spare. A host budget may allow fewer than `threads`. Raises `SettingError`, naming
-    the smallest budget that works.
+    the machine has to spare; `cached_nbytes` of the host's memory are for rows kept decoded. A host
+    budget may allow fewer than `threads`. Raises `SettingError`, naming the smallest budget that works.
     """
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
     found = cuts(columns, shuffle=shuffle)
@@ -207,6 +214,7 @@ def choose(
     staged = window_nbytes + carried
     batches = 2 * batch_size * sum(column.delivered_row_nbytes for column in columns)
     kept = _kept_nbytes(rows, columns, block_rows, found.starts) if shuffle and window_rows < rows else 0
+    kept += cached_nbytes
     scratch = max((column.scratch_nbytes for column in columns), default=0)
     for option, given, windows, besides in (
         ("device_memory", device_memory, DEVICE_WINDOWS, DEVICE_WINDOWS * carried + batches),
@@ -218,6 +226,14 @@ def choose(
         if given is not None and given < needed:
             fitting = (given - besides) // windows // row_nbytes
             raise _too_small(option, given, needed, smallest, fitting, chosen=window is not None)
+    least = HOST_WINDOWS * staged + scratch + kept
+    if cached_nbytes and host_memory is None and least > free_host_memory:
+        raise SettingError(
+            f"cache='memory' keeps {cached_nbytes} bytes of rows, and with windows that is more than the "
+            f"{free_host_memory} bytes (a quarter of the free memory, 2 GiB at most) that are taken unasked: "
+            f"give at least host_memory={max(least, 2 * (least - HOST_WINDOWS * window_nbytes))}, "
+            "or cache= a folder"
+        )
 
     if host_memory is not None and scratch:
         threads = max(1, min(threads, (host_memory - HOST_WINDOWS * staged - kept) // scratch))

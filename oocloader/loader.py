@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import math
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import budget
+from oocloader.cache import CachedReader, Caching
+from oocloader.class_weights import ClassWeights, class_weights
 from oocloader.errors import ClosedError, DataError, SettingError
 from oocloader.order import Order
 from oocloader.passes import Feed
+from oocloader.resident import check_fits, check_host, keeps, parse_residency, resident
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set, shuffled, whole
 from oocloader.stores import Store, StoredArray, open_store
+from oocloader.transform import wants_seed
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from oocloader.dataset import LoaderDataset, Source
     from oocloader.timing import Counters
 
@@ -36,15 +43,24 @@ class Loader:
     number. Rows come as stored unless `shuffle` is given.
 
     - `features`, `labels`, `sample_weight`: name | [names] | {key: name}; features None: the only array.
+    - `class_weight`: {class: weight} or "balanced" (each class weighs the same in sum): becomes the sample
+      weight of each row by its label, or multiplies it.
     - `batch_size` rows a batch; the last is shorter unless `drop_remainder`.
     - `shuffle`: False | True ("window"): windows of blocks from all over the store, permuted within.
       `seed` and the number of the pass decide the order, nothing else.
     - `window`, `block`: rows, or a size such as "64MiB"; None: from the size of rows, chunks and budgets.
     - `dtype`, `scale`, `offset`: on the device, of the features (or a dict by key): cast (to float32 if only
       a scale or offset is given), then `x * scale + offset`.
+    - `transform`: `(*element) -> element`, traced once and run on the device per batch, behind all of the
+      above. A parameter named `seed` gets int32 (2,), another for every batch of every pass and the same in
+      every run with this `seed`, for `tf.random.stateless_uniform` and its like.
     - `device`: None: "/GPU:0" where TensorFlow sees one, else "/CPU:0".
     - `host_memory`, `device_memory`: bytes or "2GiB", for what is read ahead on the host and what lies on
       the device.
+    - `residency`: "stream": rows come window by window in every pass. "device": all rows are read once, kept
+      on the device and gathered there. "auto": "device" where it is a GPU and half its budget holds them.
+    - `cache`: "memory" (within `host_memory`) or a folder: decoded rows, kept for later passes as they are
+      read; in a folder also for later runs, until the store changes.
     - `threads` that read and decode; None: one a processor, at most eight.
     - `mmap`: None: files of local file systems are mapped where that is faster; a file that another program
       shortens in that very moment ends the process (SIGBUS). False: files are only ever read.
@@ -60,6 +76,7 @@ class Loader:
         labels: str | Sequence[str] | Mapping[str, str] | None = None,
         *,
         sample_weight: str | Sequence[str] | Mapping[str, str] | None = None,
+        class_weight: Mapping[int, float] | str | None = None,
         batch_size: int = 32,
         drop_remainder: bool = False,
         shuffle: bool | str = False,
@@ -69,9 +86,12 @@ class Loader:
         dtype: Any = None,
         scale: Any = None,
         offset: Any = None,
+        transform: Callable[..., Any] | None = None,
         device: str | None = None,
+        residency: str = "auto",
         host_memory: int | str | None = None,
         device_memory: int | str | None = None,
+        cache: str | os.PathLike[str] | None = None,
         threads: int | None = None,
         mmap: bool | None = None,
         rows: Any = None,
@@ -93,6 +113,9 @@ class Loader:
         mixed = shuffled(shuffle)
         host = None if host_memory is None else budget.parse_nbytes(host_memory, "host_memory")
         on_device = None if device_memory is None else budget.parse_nbytes(device_memory, "device_memory")
+        residency = parse_residency(residency)
+        caching = Caching.parse(cache)
+        seeded = transform is not None and wants_seed(transform)
 
         self._owns_store = not isinstance(source, Store)
         self._store = open_store(source) if self._owns_store else source
@@ -101,7 +124,21 @@ class Loader:
             self._arrays = [self._store[name] for name in chosen.names]
             total = _common_rows(self._arrays)
             self._casts = chosen.casts(dtype, scale, offset)
-            self._structure = chosen.structure
+            weighted = class_weights(
+                class_weight,
+                chosen.structure,
+                names=chosen.names,
+                shapes=tuple(array.info.shape for array in self._arrays),
+                dtypes=tuple(array.info.dtype for array in self._arrays),
+                stores=tuple(array.store for array in self._arrays),
+            )
+            self._element = {
+                "structure": chosen.structure,
+                "casts": self._casts,
+                "class_weights": weighted,
+                "transform": transform,
+                "seeded": seeded,
+            }
             selected = row_set(rows, total)
             if len(selected) == 0:
                 raise DataError("rows= selects no row; there is nothing to load")
@@ -124,10 +161,12 @@ class Loader:
                 )
                 for array, reader, cast in zip(self._arrays, readers, self._casts, strict=True)
             ]
+            most = min(batch_size, len(selected))
+            caches = caching.of(self._arrays, selected)
             self._sizes = budget.choose(
                 len(selected),
                 columns,
-                batch_size=min(batch_size, len(selected)),
+                batch_size=most,
                 shuffle=mixed,
                 block=block,
                 window=window,
@@ -135,7 +174,25 @@ class Loader:
                 device_memory=on_device,
                 threads=threads or min(8, os.cpu_count() or 1),
                 free_host_memory=budget.free_host_memory(),
+                cached_nbytes=caches.memory_nbytes(readers),
             )
+            self._resident = resident(
+                len(selected),
+                columns,
+                batch_size=most,
+                window=None if window is None else self._sizes.window,
+                chosen=self._sizes.window,
+            )
+            if residency == "device" and caching.in_memory:
+                raise SettingError(
+                    "cache='memory' keeps what residency='device' keeps already; leave cache= out, or name a "
+                    "folder"
+                )
+            if residency == "device":
+                check_fits(self._resident, on_device)
+            self._residency = residency
+            self._caching = caching
+            self._device_budget = on_device
             order = Order(
                 selected,
                 shuffle=mixed,
@@ -144,8 +201,10 @@ class Loader:
                 window=self._sizes.window,
                 starts=self._sizes.starts,
             )
+            spare = (budget.free_host_memory() if host is None else host) - self._sizes.host_nbytes
+            self._cached = caches.readers(readers, gather=mmap is not False and spare >= caches.file_nbytes)
             self._feed = Feed(
-                readers=readers,
+                readers=self._cached,
                 order=order,
                 batch_size=batch_size,
                 drop_remainder=drop_remainder,
@@ -213,6 +272,9 @@ class Loader:
             return
         if self._source is not None:
             self._source.close()
+        for reader in self._cached:
+            if isinstance(reader, CachedReader):
+                reader.close()
         if self._owns_store:
             self._store.close()
 
@@ -236,7 +298,7 @@ class Loader:
             raise ClosedError("the Loader is closed; make another one")
         if self._source is None:
             from oocloader.dataset import Element, Source
-            from oocloader.device import resolve
+            from oocloader.device import is_host, resolve
 
             number = weakref.WeakMethod(self._next_epoch)
 
@@ -246,13 +308,36 @@ class Loader:
                     raise ClosedError("the Loader is gone; keep it for as long as its dataset is used")
                 return method()
 
+            device = resolve(self._device) if self._device is None else self._device
+            kept = self._keeps(is_host(device))
+            feed = self._feed
+            if kept and self._caching.in_memory:
+                feed = dataclasses.replace(feed, readers=[array.reader for array in self._arrays])
             self._source = Source(
-                self._feed,
-                Element(self._structure, self._casts),
-                device=resolve(self._device) if self._device is None else self._device,
+                feed,
+                Element(**self._element),
+                device=device,
                 next_epoch=next_epoch,
+                table=self._class_table(),
+                resident=self._resident if kept else None,
             )
         return self._source
+
+    def _keeps(self, on_host: bool) -> bool:
+        """Whether all rows are kept on the device; raises where the host, being the device, cannot."""
+        kept = keeps(self._residency, self._resident, on_host=on_host, device_budget=self._device_budget)
+        if kept and on_host and self._device_budget is None:
+            check_host(self._resident, budget.available_host_memory())
+        return kept
+
+    def _class_table(self) -> Callable[[], tuple[np.ndarray, np.ndarray]] | None:
+        """What counts the labels, where rows are weighted by their class."""
+        weighted: ClassWeights | None = self._element["class_weights"]
+        if weighted is None:
+            return None
+        array, rows = self._arrays[weighted.label], self._feed.order.rows
+        # The source must not keep the loader alive.
+        return lambda: weighted.table(array.reader, rows)
 
 
 def _common_rows(arrays: Sequence[StoredArray]) -> int:

@@ -166,7 +166,7 @@ class Fakes:
         total = sum(window for window in self.windows if isinstance(window, int))
         return Batches(
             self.begin,  # type: ignore[arg-type]  # a fake
-            lambda arrays: arrays[0],
+            lambda arrays, running, number: arrays[0],
             owner=self,
             passes=passes,
             batch_size=batch_size,

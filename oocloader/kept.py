@@ -1,0 +1,80 @@
+"""Rows kept decoded in memory, and where each row of a selection has its place among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from oocloader.order import RowSet
+from oocloader.pieces import Piece
+from oocloader.read import Job, MemoryReader, Target, gather_jobs
+
+
+def positions(rows: RowSet, pieces: Sequence[Piece]) -> list[Piece]:
+    """`pieces` of stored rows, all members of `rows`, as pieces of the array that holds these members alone.
+
+    >>> positions(RowSet(10, 20), [Piece(12, 15, None, slice(0, 3))])
+    [Piece(start=2, stop=5, pick=None, dest=slice(0, 3, None))]
+    """
+    found = []
+    for piece in pieces:
+        if rows.picked is None:
+            at, until = piece.start - rows.start, piece.stop - rows.start
+            found.append(Piece(at, until, piece.pick, piece.dest))
+            continue
+        wanted = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+        place = np.searchsorted(rows.picked, wanted)
+        first, last = int(place[0]), int(place[-1])
+        pick = None if last - first + 1 == len(place) else place - first
+        found.append(Piece(first, last + 1, pick, piece.dest))
+    return found
+
+
+class KeptRows:
+    """The rows of a selection in an array in memory, `(len(rows), *sample_shape)`, asked for by stored row.
+
+    `shape` is that of the stored array. The array may be filled later, but before rows are asked for; it is
+    neither written to nor handed out. Thread-safe.
+    """
+
+    row_access = True
+    chunk_rows: int | None = None
+    starts: tuple[int, ...] = (0,)
+    scratch_nbytes = 0
+    gathered_nbytes = 0
+
+    def __init__(self, array: np.ndarray, rows: RowSet, stored_rows: int) -> None:
+        self.array = array
+        self.shape = (stored_rows, *array.shape[1:])
+        self.dtype = array.dtype
+        self._rows = rows
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        return kept_jobs(self.array, positions(self._rows, pieces), target)
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        return None
+
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        """The array belongs to its maker."""
+
+
+def kept_jobs(array: np.ndarray, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    """Jobs that bring rows of `array`, by their place in it, to their places in `target`."""
+    if not pieces:
+        return []
+    spans = [
+        (dest.start, dest.stop) if isinstance(dest, slice) else (int(dest.min()), int(dest.max()) + 1)
+        for dest in (piece.dest for piece in pieces)
+    ]
+    filled = max(stop for _, stop in spans) - min(start for start, _ in spans)
+    scattered = any(not isinstance(piece.dest, slice) for piece in pieces)
+    # A gather writes its part of the buffer from end to end, so all rows of that part must be asked for.
+    if scattered and filled == sum(piece.rows for piece in pieces) and math.prod(array.shape[1:]):
+        return gather_jobs(array, pieces, target.rows, target.counters)
+    return MemoryReader(array).jobs(pieces, target)
