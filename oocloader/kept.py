@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from oocloader.order import RowSet
-from oocloader.pieces import Piece
+from oocloader.pieces import Piece, place
 from oocloader.read import Job, MemoryReader, Target, gather_jobs
 
 
@@ -26,6 +26,7 @@ def positions(rows: RowSet, pieces: Sequence[Piece]) -> list[Piece]:
             continue
         wanted = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
         place = np.searchsorted(rows.picked, wanted)
+        # What a piece picks ascends, so as many places as there are between the ends are all of them.
         first, last = int(place[0]), int(place[-1])
         pick = None if last - first + 1 == len(place) else place - first
         found.append(Piece(first, last + 1, pick, piece.dest))
@@ -68,13 +69,20 @@ def kept_jobs(array: np.ndarray, pieces: Sequence[Piece], target: Target) -> lis
     """Jobs that bring rows of `array`, by their place in it, to their places in `target`."""
     if not pieces:
         return []
+    if all(piece.pick is None and isinstance(piece.dest, slice) for piece in pieces):
+        return MemoryReader(array).jobs(pieces, target)
     spans = [
         (dest.start, dest.stop) if isinstance(dest, slice) else (int(dest.min()), int(dest.max()) + 1)
         for dest in (piece.dest for piece in pieces)
     ]
     filled = max(stop for _, stop in spans) - min(start for start, _ in spans)
-    scattered = any(not isinstance(piece.dest, slice) for piece in pieces)
     # A gather writes its part of the buffer from end to end, so all rows of that part must be asked for.
-    if scattered and filled == sum(piece.rows for piece in pieces) and math.prod(array.shape[1:]):
+    if filled == sum(piece.rows for piece in pieces):
         return gather_jobs(array, pieces, target.rows, target.counters)
-    return MemoryReader(array).jobs(pieces, target)
+    return [functools.partial(_put, array, piece, target) for piece in pieces]
+
+
+def _put(array: np.ndarray, piece: Piece, target: Target) -> None:
+    rows = array[piece.start : piece.stop]
+    place(target.rows, piece.dest, rows if piece.pick is None else rows[piece.pick])
+    target.counters.add(copied_bytes=target.rows[:1].nbytes * piece.rows)
