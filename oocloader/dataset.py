@@ -346,8 +346,9 @@ class Source:
         for feed in (self.feed, self._stored, self._numbers):
             for pool in feed.pools if feed is not None else ():
                 pool.clear()
-        # Rows on the device go with the last batch that shares their memory.
-        self._kept = None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
     def _finished(self, arrays: Sequence[tf.Tensor], running: Pass, number: int) -> Any:
         """The element of batch `number` of a pass, on the device."""

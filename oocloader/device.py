@@ -313,11 +313,18 @@ class DeviceRows:
                     ref=variable.handle, begin=begin, end=end, strides=step, value=value
                 )
 
+    def close(self) -> None:
+        """Let go of the rows. Batches that were gathered have memory of their own."""
+        self._rows = []
+
     def gather(self, numbers: tf.Tensor) -> list[tf.Tensor]:
         """The rows of these numbers, int64, of every array."""
         found = []
         with tf.device(self._device):
-            for variable, carrier, stored in zip(self._rows, self._carriers, self._stored, strict=True):
+            if not self._rows:
+                raise ClosedError("the Loader is closed; make another one")
+            rows_of = zip(self._rows, self._carriers, self._stored, strict=True)
+            for variable, carrier, stored in rows_of:
                 # A GPU gathers bytes from a variable only, not from a tensor.
                 rows = tf.raw_ops.ResourceGather(resource=variable.handle, indices=numbers, dtype=carrier)
                 found.append(rows if carrier == stored else tf.bitcast(rows, stored))

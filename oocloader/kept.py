@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oocloader.errors import ClosedError
 from oocloader.order import RowSet
 from oocloader.pieces import Piece, place
 from oocloader.read import Job, MemoryReader, Target, gather_jobs
@@ -47,13 +48,16 @@ class KeptRows:
     gathered_nbytes = 0
 
     def __init__(self, array: np.ndarray, rows: RowSet, stored_rows: int) -> None:
-        self.array = array
+        self.array: np.ndarray | None = array
         self.shape = (stored_rows, *array.shape[1:])
         self.dtype = array.dtype
         self._rows = rows
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        return kept_jobs(self.array, positions(self._rows, pieces), target)
+        array = self.array
+        if array is None:
+            raise ClosedError("the Loader is closed; make another one")
+        return kept_jobs(array, positions(self._rows, pieces), target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
@@ -62,7 +66,8 @@ class KeptRows:
         return None
 
     def close(self) -> None:
-        """The array belongs to its maker."""
+        """Let go of the array."""
+        self.array = None
 
 
 def kept_jobs(array: np.ndarray, pieces: Sequence[Piece], target: Target) -> list[Job]:

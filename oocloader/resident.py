@@ -140,7 +140,7 @@ class HostRows:
         self._filled = [
             (number, reader.array)
             for number, reader in enumerate(readers)
-            if isinstance(reader, KeptRows) and reader.array.flags.writeable
+            if isinstance(reader, KeptRows) and reader.array is not None and reader.array.flags.writeable
         ]
 
     @property
@@ -152,6 +152,12 @@ class HostRows:
         """Take rows of every array, the first of them number `first` of those selected."""
         for number, array in self._filled:
             array[first : first + len(arrays[number])] = arrays[number]
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._filled = []
+        for reader in self.feed.readers:
+            reader.close()
 
 
 def _kept(reader: RowReader, rows: RowSet) -> KeptRows:
