@@ -121,7 +121,7 @@ def batches_of(loader: Any) -> list[list[int]]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("options", OPTIONS, ids=[str(number) for number in range(len(OPTIONS))])
 def test_the_same_batches_as_streamed(any_store: Numbered, device: str, options: dict[str, Any]) -> None:
-    merged = {"seed": 7, "window": 200, "block": 10, "device": device, **options}
+    merged = {"seed": 7, "window": 200, "block": 10, "batch_size": 90, "device": device, **options}
     with ooc.Loader(any_store.source, "x", "y", residency="stream", **merged) as loader:
         expected = [batches_of(loader) for _ in range(3)]
     with ooc.Loader(any_store.source, "x", "y", residency="device", **merged) as loader:
