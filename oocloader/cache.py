@@ -6,6 +6,7 @@ there; from then on it reads what was kept. The order of rows is none of its bus
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import shutil
@@ -28,6 +29,7 @@ from oocloader.pieces import Piece, place
 from oocloader.read import JOB_NBYTES, Job, RowReader, Target
 from oocloader.stores import StoredArray
 
+logger = logging.getLogger("oocloader")
 # So many bytes that earlier passes did not deliver (those left over from whole batches) are fetched at once.
 _FETCHED_NBYTES = 64 << 20
 # How often one looks whether another process has filled the file meanwhile.
@@ -229,9 +231,19 @@ class FileKeep:
     def finish(self) -> None:
         with self._lock:
             filling, self._filling = self._filling, None
-            if filling is not None:
-                filling.finish()
+            if filling is None:
+                return
+            if filling.finish():
                 self._look()
+            else:
+                self._closed = True
+                logger.warning(
+                    "oocloader: %s: array %r changed while its rows were read for cache=%r: "
+                    "nothing is kept of it",
+                    self._file.array.store,
+                    self._file.array.info.name,
+                    self._file.folder,
+                )
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         reader = self._reader

@@ -23,7 +23,7 @@ import numpy as np
 
 from oocloader.buffers import ALIGNMENT
 from oocloader.chunks import ChunkReader
-from oocloader.errors import ChangedError, SettingError, StoreError
+from oocloader.errors import SettingError, StoreError
 from oocloader.layout import Files, Layout
 from oocloader.order import RowSet
 from oocloader.pieces import Piece
@@ -222,16 +222,11 @@ class Filling:
                 done = os.pwrite(self._fd, view, offset)
                 view, offset = view[done:], offset + done
 
-    def finish(self) -> None:
-        """Sync the file and give it its name. Raises `ChangedError` where the store changed meanwhile."""
+    def finish(self) -> bool:
+        """Sync the file and give it its name. False, and nothing is kept, where the store has changed."""
         if origin(self._file.array) != self._file.origin:
             self.give_up()
-            where = self._file.array.store
-            raise ChangedError(
-                f"{where}: the store changed while its rows were read for cache={self._file.folder!r}; "
-                "open it again",
-                file=where,
-            )
+            return False
         with _told(self._file):
             os.fsync(self._fd)
             os.rename(self._partial, self._file.path)
@@ -241,6 +236,7 @@ class Filling:
             finally:
                 os.close(folder)
         os.close(self._fd)
+        return True
 
     def give_up(self) -> None:
         """Remove what was written."""

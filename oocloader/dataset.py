@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -99,6 +100,11 @@ class Finish:
         with tf.device(device):
             return self._traced(classes, weights, seed, *arrays)
 
+    def prepare(self, device: str) -> None:
+        """Count what has to be counted, outside of any graph."""
+        if self._traced is not None:
+            self._weights(device)
+
     def _weights(self, device: str) -> tuple[tf.Tensor, tf.Tensor]:
         """Classes and weights on `device`, counted when they are first needed."""
         with self._reading:
@@ -172,6 +178,9 @@ def _one_line(error: BaseException) -> str:
     if said.startswith("in user code"):
         # Behind lines of files and code, which are indented further.
         said = next((line.strip() for line in str(error).splitlines() if _SAID.match(line)), lines[-1])
+    elif said.startswith("Graph execution error"):
+        # Between where a failed operation was made and where it is.
+        said = next((line for line, below in itertools.pairwise(lines) if below.startswith("[[")), lines[-1])
     return _NOISE.sub("", said)
 
 
@@ -311,6 +320,7 @@ class Source:
                 "Give dtype=, scale=, offset=, class_weight= or transform= to the Loader to keep that work "
                 "on the device"
             )
+        self._finish.prepare("/CPU:0")
         feed = self.feed
         specs = _specs(feed)
         if self.seeded:
@@ -320,7 +330,7 @@ class Source:
             dataset = self._host_windows(specs, begun=False).rebatch(
                 feed.batch_size, drop_remainder=feed.drop_remainder
             )
-            dataset = dataset.map(self._mapped)
+            dataset = dataset.map(tf.autograph.experimental.do_not_convert(self._mapped))
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
             if passes != 1:
                 dataset = dataset.repeat(passes)
