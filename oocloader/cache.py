@@ -22,7 +22,7 @@ import numpy as np
 from oocloader.bands import Bands
 from oocloader.buffers import allocate
 from oocloader.cache_file import CacheFile, Filling, cache_file, first_path
-from oocloader.errors import SettingError, StoreError
+from oocloader.errors import ClosedError, SettingError, StoreError
 from oocloader.kept import kept_jobs, positions
 from oocloader.order import RowSet
 from oocloader.pieces import Piece, place
@@ -178,8 +178,10 @@ class MemoryKeep:
         self.complete = True
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        assert self._rows is not None
-        return kept_jobs(self._rows, pieces, target)
+        rows = self._rows
+        if rows is None:
+            raise ClosedError("the Loader is closed; make another one")
+        return kept_jobs(rows, pieces, target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
@@ -247,7 +249,8 @@ class FileKeep:
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         reader = self._reader
-        assert reader is not None
+        if reader is None:
+            raise ClosedError("the Loader is closed; make another one")
         view = reader.view(pieces) if self._gather else None
         return reader.jobs(pieces, target) if view is None else kept_jobs(view, pieces, target)
 

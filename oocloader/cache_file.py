@@ -171,6 +171,7 @@ class Filling:
     def __init__(self, file: CacheFile, fd: int) -> None:
         self._file = file
         self._fd = fd
+        self._process = os.getpid()
         self._partial = file.path + PARTIAL
         self._offset = len(_header(file))
         self._row_nbytes = file.nbytes // file.shape[0]
@@ -235,14 +236,23 @@ class Filling:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        os.close(self._fd)
+        self._close()
         return True
 
     def give_up(self) -> None:
-        """Remove what was written."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._partial)
-        os.close(self._fd)
+        """Remove what was written. Safe to call twice."""
+        # A forked child has the file open too, but it is not the child's to remove.
+        if self._fd >= 0 and os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                os.unlink(self._partial)
+            self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def __del__(self) -> None:
+        self.give_up()
 
 
 def _runs(piece: Piece) -> Iterator[tuple[int, Sequence[int] | np.ndarray]]:

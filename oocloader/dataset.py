@@ -330,7 +330,9 @@ class Source:
             dataset = self._host_windows(specs, begun=False).rebatch(
                 feed.batch_size, drop_remainder=feed.drop_remainder
             )
-            dataset = dataset.map(tf.autograph.experimental.do_not_convert(self._mapped))
+            # The name is how an error in it is told.
+            name = "transform" if self._transforms else None
+            dataset = dataset.map(tf.autograph.experimental.do_not_convert(self._mapped), name=name)
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(feed.batches))
             if passes != 1:
                 dataset = dataset.repeat(passes)
@@ -424,7 +426,7 @@ def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndar
     found = source()
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
-    started = found.begun() if begun else found.begin()
+    started = found.begun() if begun else _begun_on_host(found)
     crosses = begun and not devices.is_host(found.device)
     seeded = found.seeded and not begun
     row = started.start * found.feed.batch_size
@@ -453,6 +455,13 @@ def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndar
     if found is not None:
         # Closed in the middle, the windows end early: that must not look like the end of the pass.
         found.refuse()
+
+
+def _begun_on_host(source: Source) -> Pass:
+    try:
+        return source.begin()
+    except OocloaderError as error:
+        raise error.with_traceback(None) from None
 
 
 class _Fetched(Iterator[Any]):

@@ -190,6 +190,7 @@ class Loader:
                 )
             if residency == "device":
                 check_fits(self._resident, on_device)
+                self._sizes = dataclasses.replace(self._sizes, device_nbytes=self._resident.device_nbytes)
             self._residency = residency
             self._caching = caching
             self._device_budget = on_device
