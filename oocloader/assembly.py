@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from oocloader import budget, plan, scattered
+from oocloader.cache import CachedReader
+from oocloader.class_weights import ClassWeights, class_weights
 from oocloader.cost import piece_of
 from oocloader.errors import DataError, SettingError
 from oocloader.label_order import sorted_labels
 from oocloader.order import Order
 from oocloader.passes import Feed, Progress
+from oocloader.read import RowReader
+from oocloader.resident import Resident, check_fits, check_host, keeps, resident
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set
 from oocloader.settings import Settings
 from oocloader.staging import Gather
 from oocloader.stores import Store, StoredArray
+from oocloader.transform import wants_seed
 
 logger = logging.getLogger("oocloader")
 
@@ -37,7 +45,21 @@ class Assembly:
         self.arrays = [store[name] for name in chosen.names]
         total = common_rows(self.arrays)
         self.casts = chosen.casts(given["dtype"], given["scale"], given["offset"])
-        self.structure = chosen.structure
+        transform = given["transform"]
+        self.element: dict[str, Any] = {
+            "structure": chosen.structure,
+            "casts": self.casts,
+            "class_weights": class_weights(
+                given["class_weight"],
+                chosen.structure,
+                names=chosen.names,
+                shapes=tuple(array.info.shape for array in self.arrays),
+                dtypes=tuple(array.info.dtype for array in self.arrays),
+                stores=tuple(array.store for array in self.arrays),
+            ),
+            "transform": transform,
+            "seeded": transform is not None and wants_seed(transform),
+        }
         self.rows = row_set(given["rows"], total)
         if len(self.rows) == 0:
             raise DataError("rows= selects no row; there is nothing to load")
@@ -51,8 +73,8 @@ class Assembly:
             from oocloader.device import resolve
 
             self.device = resolve(self.device)
-        self.readers = [array.reader for array in self.arrays]
-        self.costs = [reader.cost([piece_of(self.rows, 0, len(self.rows))]) for reader in self.readers]
+        self.readers = readers = [array.reader for array in self.arrays]
+        self.costs = [reader.cost([piece_of(self.rows, 0, len(self.rows))]) for reader in readers]
         self.columns = [
             budget.Column(
                 name=array.info.name,
@@ -65,10 +87,11 @@ class Assembly:
                 starts=reader.starts,
                 touched_nbytes=cost.touched_nbytes,
             )
-            for array, reader, cast, cost in zip(
-                self.arrays, self.readers, self.casts, self.costs, strict=True
-            )
+            for array, reader, cast, cost in zip(self.arrays, readers, self.casts, self.costs, strict=True)
         ]
+        self._caches = settings.caching.of(self.arrays, self.rows)
+        # Made with the first feed, when it is known how much memory windows take.
+        self.cached: list[RowReader] | None = None
         self._free_host = budget.free_host_memory()
         self._budgeted, self._bounded = self.columns, False
         if settings.shuffle == "global":
@@ -104,7 +127,45 @@ class Assembly:
             threads=settings.threads,
             free_host_memory=self._free_host,
             free_device_memory=self._free_device(device),
+            cached_nbytes=self._caches.memory_nbytes(self.readers),
         )
+
+    def residence(self, sizes: budget.Sizes) -> Resident:
+        """What it takes to keep all rows on the device. Raises where that was asked for and a written budget
+        is too small."""
+        settings = self.settings
+        found = resident(
+            len(self.rows),
+            self.columns,
+            batch_size=self.batch_rows,
+            window=None if settings.window is None else sizes.window,
+            chosen=sizes.window,
+        )
+        if settings.residency == "device":
+            check_fits(found, settings.device_memory)
+        return found
+
+    def keeps(self, residence: Resident, device: str) -> bool:
+        """Whether all rows stay on `device`; raises where the host, being the device, has not the memory."""
+        from oocloader.device import is_host
+
+        settings, on_host = self.settings, is_host(device)
+        kept = keeps(
+            settings.residency,
+            residence,
+            on_host=on_host,
+            device_budget=settings.device_memory or self._free_device(device),
+        )
+        if kept and on_host and settings.device_memory is None:
+            check_host(residence, budget.available_host_memory())
+        return kept
+
+    def with_kept(self, sizes: budget.Sizes, residence: Resident) -> budget.Sizes:
+        """The memory taken where all rows are kept on the device."""
+        besides = residence.device_nbytes - residence.rows_nbytes
+        batches = min(besides, sizes.device.batches)
+        device = budget.DeviceMemory(besides - batches, batches, residence.rows_nbytes)
+        return dataclasses.replace(sizes, device=device)
 
     def feed(self, sizes: budget.Sizes, progress: Progress) -> Feed:
         """What passes read from, in windows of these sizes."""
@@ -119,8 +180,13 @@ class Assembly:
             shard=settings.shard,
         )
         gather: Gather = "freely" if sizes.gather else "bounded" if self._bounded else "never"
+        if self.cached is None:
+            spare = (settings.host_memory or self._free_host) - sizes.host_nbytes
+            self.cached = self._caches.readers(
+                self.readers, gather=settings.mapping and spare >= self._caches.file_nbytes
+            )
         return Feed(
-            readers=self.readers,
+            readers=self.cached,
             order=order,
             batch_size=settings.batch_size,
             drop_remainder=settings.drop_remainder,
@@ -130,6 +196,20 @@ class Assembly:
             gather=gather,
             progress=progress,
         )
+
+    def class_table(self) -> Callable[[], tuple[np.ndarray, np.ndarray]] | None:
+        """What counts the labels, where rows are weighted by their class."""
+        weighted: ClassWeights | None = self.element["class_weights"]
+        if weighted is None:
+            return None
+        reader, rows = self.readers[weighted.label], self.rows
+        return lambda: weighted.table(reader, rows)
+
+    def close(self) -> None:
+        """Let go of rows that were kept; the store is left open."""
+        for reader in self.cached or ():
+            if isinstance(reader, CachedReader):
+                reader.close()
 
     def look_at_mixing(self, sizes: budget.Sizes) -> None:
         """Warn where windows of these sizes mix poorly."""
@@ -146,11 +226,13 @@ class Assembly:
             if sorted_labels(array.reader, self.rows):
                 self._warn(plan.sorted_warning(array.info.name))
 
-    def plan(self, sizes: budget.Sizes, feed: Feed) -> plan.Plan:
+    def plan(self, sizes: budget.Sizes, feed: Feed, residence: Resident) -> plan.Plan:
         """What an epoch in windows of these sizes does and takes."""
         from oocloader.device import expected, is_host
 
         settings, order, device = self.settings, feed.order, expected(self.device)
+        if self.keeps(residence, device):
+            sizes = self.with_kept(sizes, residence)
         arrays = tuple(
             plan.array_plan(column, cost, array.info)
             for column, cost, array in zip(self.columns, self.costs, self.arrays, strict=True)

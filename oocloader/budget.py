@@ -93,14 +93,16 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Device memory by part, bytes: windows (in use, arriving, held by a batch not released yet), batches."""
+    """Device memory by part, bytes: windows (in use, arriving, held by a batch not released yet), batches, and
+    all rows where they are kept."""
 
     windows: int
     batches: int
+    kept: int = 0
 
     @property
     def nbytes(self) -> int:
-        return self.windows + self.batches
+        return self.windows + self.batches + self.kept
 
 
 @dataclass(frozen=True, slots=True)

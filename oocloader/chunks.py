@@ -55,7 +55,7 @@ class ChunkReader:
     starts: tuple[int, ...] = (0,)
 
     def __init__(self, layout: Layout, *, store: str) -> None:
-        self._layout = layout
+        self.layout = self._layout = layout
         self._store = store
         self._files = FileReader(layout.files)
         self.shape = layout.shape

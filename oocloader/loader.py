@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import splitting
 from oocloader.assembly import Assembly, common_rows, row_nbytes
 from oocloader.errors import ClosedError, OocloaderError, SettingError, StateError
-from oocloader.passes import Feed, Progress
+from oocloader.passes import Progress
 from oocloader.rest import Position
 from oocloader.selection import whole
 from oocloader.spec import takes_spec
@@ -42,6 +43,8 @@ class Loader:
     number. Rows come as stored unless `shuffle` is given.
 
     - `features`, `labels`, `sample_weight`: name | [names] | {key: name}; features None: the only array.
+    - `class_weight`: {class: weight} or "balanced" (each class weighs the same in sum): becomes the sample
+      weight of each row by its label, or multiplies it.
     - `batch_size` rows a batch; the last is shorter unless `drop_remainder`.
     - `shuffle`: False | True ("window"): windows of blocks from all over the store, permuted within.
       "global": any row anywhere, for arrays whose rows can be read alone (raw, uncompressed, in memory).
@@ -49,9 +52,16 @@ class Loader:
     - `window`, `block`: rows, or a size such as "64MiB"; None: from the size of rows, chunks and budgets.
     - `dtype`, `scale`, `offset`: on the device, of the features (or a dict by key): cast (to float32 if only
       a scale or offset is given), then `x * scale + offset`.
+    - `transform`: `(*element) -> element`, traced once and run on the device per batch, behind all of the
+      above. A parameter named `seed` gets int32 (2,), another for every batch of every pass and the same in
+      every run with this `seed`, for `tf.random.stateless_uniform` and its like.
     - `device`: None: "/GPU:0" where TensorFlow sees one, else "/CPU:0".
     - `host_memory`, `device_memory`: bytes or "2GiB", for what is read ahead on the host and what lies on
       the device.
+    - `residency`: "stream": rows come window by window in every pass. "device": all rows are read once, kept
+      on the device and gathered there. "auto": "device" where it is a GPU and half its budget holds them.
+    - `cache`: "memory" (within `host_memory`) or a folder: decoded rows, kept for later passes as they are
+      read; in a folder also for later runs, until the store changes.
     - `threads` that read and decode; None: one a processor, at most eight.
     - `mmap`: None: files of local file systems are mapped where that is faster; a file that another program
       shortens in that very moment ends the process (SIGBUS). False: files are only ever read.
@@ -70,6 +80,7 @@ class Loader:
         labels: str | Sequence[str] | Mapping[str, str] | None = None,
         *,
         sample_weight: str | Sequence[str] | Mapping[str, str] | None = None,
+        class_weight: Mapping[int, float] | str | None = None,
         batch_size: int = 32,
         drop_remainder: bool = False,
         shuffle: bool | str = False,
@@ -79,9 +90,12 @@ class Loader:
         dtype: Any = None,
         scale: Any = None,
         offset: Any = None,
+        transform: Callable[..., Any] | None = None,
         device: str | None = None,
+        residency: str = "auto",
         host_memory: int | str | None = None,
         device_memory: int | str | None = None,
+        cache: str | os.PathLike[str] | None = None,
         threads: int | None = None,
         mmap: bool | None = None,
         shard: tuple[int, int] | None = None,
@@ -101,7 +115,10 @@ class Loader:
         try:
             made = self._made = Assembly(self._store, given)
             self._sizes = made.sizes(block, window, made.device)
+            self._resident = made.residence(self._sizes)
             self._feed = made.feed(self._sizes, self._progress)
+            if made.settings.residency == "device":
+                self._sizes = made.with_kept(self._sizes, self._resident)
             made.look_at_mixing(self._sizes)
         except BaseException:
             if self._owns_store:
@@ -149,7 +166,7 @@ class Loader:
 
         Nothing is allocated, and no chunk is read.
         """
-        return self._made.plan(self._sizes, self._feed)
+        return self._made.plan(self._sizes, self._feed, self._resident)
 
     def dataset(self, *, epochs: int | None = 1) -> LoaderDataset:
         """The batches as a `tf.data.Dataset`: `epochs` passes an iterator (None: without end).
@@ -260,7 +277,7 @@ class Loader:
             at = Position(at.epoch + 1)
         self._sizes, self._feed = sizes, feed
         if self._source is not None:
-            self._source.feed = feed
+            self._source.take(feed)
         self._go_to(at)
         self._progress.resumed = at
 
@@ -309,6 +326,7 @@ class Loader:
             return
         if self._source is not None:
             self._source.close()
+        self._made.close()
         if self._owns_store:
             self._store.close()
 
@@ -362,21 +380,27 @@ class Loader:
 
             this = weakref.ref(self)
 
-            def coming() -> tuple[Feed, Position] | None:
+            def coming() -> Position | None:
                 loader = this()
-                return None if loader is None or loader._closed else (loader._feed, loader._coming())
+                return None if loader is None or loader._closed else loader._coming()
 
             made = self._made
             device = resolve(None) if made.device is None else made.device
             # Only now is it known whether there is a GPU, whose memory may refuse the windows.
             made.sizes(self._given["block"], self._given["window"], device)
             made.look_at_labels()
+            kept = made.keeps(self._resident, device)
+            feed = self._feed
+            if kept and made.settings.caching.in_memory:
+                feed = dataclasses.replace(feed, readers=made.readers)
             self._source = Source(
-                self._feed,
-                Element(made.structure, made.casts),
+                feed,
+                Element(**made.element),
                 device=device,
                 next_position=next_position,
                 coming=coming,
+                table=made.class_table(),
+                resident=self._resident if kept else None,
             )
         return self._source
 

@@ -121,6 +121,24 @@ class Pass:
         self._ahead.start()
 
     @property
+    def first_row(self) -> int:
+        """The row of the pass that it delivers first."""
+        return self._cut.row(self.start)
+
+    def batches_of(self, first: int, rows: int) -> tuple[int, list[int]]:
+        """The number of the batch that begins with row `first` of the pass, and the rows of each from there
+        on that the next `rows` rows make."""
+        begin = min(first // self._cut.batch_size, self.batches - 1)
+        while self._cut.row(begin + 1) <= first:
+            begin += 1
+        lengths, at, batch = [], first, begin
+        while at < first + rows:
+            end = self._cut.row(batch + 1)
+            lengths.append(end - at)
+            at, batch = end, batch + 1
+        return begin, lengths
+
+    @property
     def short(self) -> bool:
         """Whether it has fewer batches to deliver than a whole pass."""
         return self.batches - self.start < self._feed.batches

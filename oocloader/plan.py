@@ -258,8 +258,12 @@ def device_plan(
     besides: Sequence[Part] = (),
 ) -> MemoryPlan:
     """Memory on the device by part. On the host no window is copied: batches are cut from those there are."""
+    kept = sizes.device.kept
     windows = Part("windows", sizes.device.windows, "one in use, one arriving, one held by a batch")
-    if on_host and not written:
+    if kept:
+        besides = (Part("rows", kept, "all of them, kept for every pass"), *besides)
+        windows = Part("windows", sizes.device.windows, "to bring the rows, then row numbers")
+    elif on_host and not written:
         windows = Part("windows", 0)
     why = "batches are cut from the windows on the host" if on_host else MEASURED_DEVICE
     parts = (windows, Part("batches", sizes.device.batches, "two, as they are delivered"), *besides)

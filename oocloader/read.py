@@ -56,8 +56,10 @@ class RowReader(Protocol):
     """Rows from which chunks are counted, ascending from 0: several where parts are joined."""
     scratch_nbytes: int
     """Memory each thread needs besides the buffer it fills."""
-    row_access: bool
-    """Whether single rows can be read without decoding their neighbours."""
+
+    @property
+    def row_access(self) -> bool:
+        """Whether single rows can be read without decoding their neighbours."""
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         """What fills `target` with `pieces`, which ascend and do not overlap."""
@@ -207,7 +209,7 @@ class LibraryReader:
         self._read_rows = read_rows
         self._lock = threading.Lock()
         self._store = store
-        self._array = array
+        self.array = array
         self._close = close
         self.shape = shape
         self.dtype = dtype.newbyteorder("=")
@@ -237,9 +239,9 @@ class LibraryReader:
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise StoreError(
-                f"{self._store}: array {self._array!r}, rows {lo} to {hi - 1}: cannot be read: {reason}",
+                f"{self._store}: array {self.array!r}, rows {lo} to {hi - 1}: cannot be read: {reason}",
                 file=self._store,
-                array=self._array,
+                array=self.array,
                 rows=(lo, hi),
             ) from error
         counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes, library_s=took)
@@ -269,7 +271,7 @@ class JoinedReader:
     gathered_nbytes = 0
 
     def __init__(self, readers: Sequence[RowReader]) -> None:
-        self._readers = tuple(readers)
+        self.parts = self._readers = tuple(readers)
         lengths = [reader.shape[0] for reader in readers]
         self._first = np.concatenate([[0], np.cumsum(lengths)]).tolist()
         self.shape = (self._first[-1], *readers[0].shape[1:])

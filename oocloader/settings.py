@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocloader import budget
+from oocloader.cache import Caching
 from oocloader.errors import SettingError
 from oocloader.order import Shuffle
+from oocloader.resident import Residency, parse_residency
 from oocloader.selection import shard_of, shuffled, whole
 from oocloader.shards import Shard
 
@@ -32,6 +34,8 @@ class Settings:
     mapping: bool
     """Whether files may be mapped."""
     shard: Shard
+    residency: Residency
+    caching: Caching
 
     @classmethod
     def checked(cls, given: Mapping[str, Any]) -> Settings:
@@ -44,6 +48,11 @@ class Settings:
         if shuffle == "global" and given["block"] is not None:
             raise SettingError(
                 f'block={given["block"]!r} means nothing with shuffle="global", which keeps no rows together'
+            )
+        if given["residency"] == "device" and given["cache"] == "memory":
+            raise SettingError(
+                "cache='memory' keeps what residency='device' keeps already; leave cache= out, or name a "
+                "folder"
             )
         if threads is not None:
             threads = whole("threads", threads, least=1)
@@ -59,6 +68,8 @@ class Settings:
             threads=threads or min(_MOST_THREADS, os.cpu_count() or 1),
             mapping=mmap is None,
             shard=shard_of(given["shard"]),
+            residency=parse_residency(given["residency"]),
+            caching=Caching.parse(given["cache"]),
         )
 
 

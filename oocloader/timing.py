@@ -111,10 +111,10 @@ class Counters:
     memory or mapped files), `library_s` (h5py, zarr-python or zipfile, which read and decode in one) and
     `busy_s`, all that reader threads did. `starved_s`: the pipeline waited for rows to be read; `wait_s`: the
     consumer waited for its next window; `wall_s`: from the first `next` to the end. `turns`: of the consumer
-    of batches on the device; `window_turns`: of the pipeline that takes windows. `cross_s_per_byte`: the
-    fastest that a window was seen to cross to the device, 0 where none did. `major_faults`: pages that the
-    process had fetched from a disk meanwhile because it touched them. `complete`: the last window was asked
-    beyond.
+    of batches on the device; `window_turns`: of the pipeline that takes windows. `sent_bytes` went to the
+    device. `cross_s_per_byte`: the fastest that a window was seen to cross to the device, 0 where none did.
+    `major_faults`: pages that the process had fetched from a disk meanwhile because it touched them.
+    `complete`: the last window was asked beyond.
     """
 
     rows: int = 0
@@ -127,6 +127,7 @@ class Counters:
     copied_bytes: int = 0
     mapped_bytes: int = 0
     delivered_bytes: int = 0
+    sent_bytes: int = 0
     read_s: float = 0.0
     decode_s: float = 0.0
     gather_s: float = 0.0
@@ -149,6 +150,10 @@ class Counters:
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
+
+    def include(self, other: Counters) -> None:
+        """Add what `other` read and decoded; what it delivered is not counted again."""
+        self.add(**{name: getattr(other, name) for name in _WORK})
 
     def delivered(self, asked_s: float, answered_s: float) -> None:
         """The consumer got its next batch."""
@@ -179,3 +184,19 @@ def peak_memory_bytes() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
+# What is done to have rows, whoever they are delivered to.
+_WORK = (
+    "read_calls",
+    "read_bytes",
+    "chunks_decoded",
+    "decoded_bytes",
+    "copied_bytes",
+    "mapped_bytes",
+    "read_s",
+    "decode_s",
+    "gather_s",
+    "library_s",
+    "busy_s",
+)

@@ -319,7 +319,7 @@ def test_the_host_pipeline_is_said_once(
             ids_of(loader.dataset().take(2))
         (message,) = caplog.messages
         assert "batches arrive on the host" in message
-        assert "dtype=, scale= or offset=" in message
+        assert "class_weight= or transform= to the Loader" in message
         assert "\n" not in message
 
 

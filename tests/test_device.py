@@ -175,7 +175,7 @@ class Fakes:
         self.count = -(-total // batch_size) if batches is None else batches
         return Batches(
             self.begin,  # type: ignore[arg-type]  # a fake
-            lambda arrays: arrays[0],
+            lambda arrays, running, number: arrays[0],
             owner=self,
             passes=passes,
             batch_size=batch_size,

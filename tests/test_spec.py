@@ -286,7 +286,7 @@ def test_options_of_a_call_are_checked_as_ever(data: Path) -> None:
     with pytest.raises(TypeError, match="bath_size"):
         ooc.Loader(spec, bath_size=3)  # type: ignore[call-arg]  # the mistake
     with pytest.raises(TypeError):
-        ooc.Loader(spec, "x", "y", "w", 32)  # type: ignore[call-arg]  # options are given by name
+        ooc.Loader(spec, "x", "y", "w", 32)  # type: ignore[call-arg,arg-type]  # options are given by name
 
 
 # -- the examples

@@ -269,10 +269,12 @@ def check(device: str, size_mib: int) -> tuple[dict[str, str], bool]:
         budget = max(16 * MIB, size_mib * MIB // 8)  # three windows and two batches of 1.5 MiB at least
         lines["data, budget"] = f"{rows:,} rows, {size_mib} MiB, device_memory {budget / MIB:.0f} MiB"
         source = {"x": f"{folder}/x.npy", "y": f"{folder}/y.npy"}
-        for name, through, shuffle in (
-            ("for", through_for, False),
-            ("for, shuffled", through_for, True),
-            ("fit", through_fit, True),
+        for name, through, shuffle, residency in (
+            ("for", through_for, False, "stream"),
+            ("for, shuffled", through_for, True, "stream"),
+            ("for, kept there", through_for, True, "device"),
+            ("fit", through_fit, True, "stream"),
+            ("fit, kept there", through_fit, True, "device"),
         ):
             with ooc.Loader(
                 source,
@@ -281,7 +283,8 @@ def check(device: str, size_mib: int) -> tuple[dict[str, str], bool]:
                 batch_size=BATCH_SIZE,
                 shuffle=shuffle,
                 device=device,
-                device_memory=budget,
+                residency=residency,
+                device_memory=budget if residency == "stream" else None,
             ) as loader:
                 watched, found = through(loader, device)
             lines[f"{name}: tensors"] = ", ".join(f"{n} on {where}" for where, n in watched.devices.items())
