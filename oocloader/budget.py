@@ -93,8 +93,8 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Device memory by part, bytes: windows (in use, arriving, held by a batch not released yet), batches, and
-    all rows where they are kept."""
+    """Device memory by part, bytes: windows (in use, arriving, held by a batch not released yet), batches,
+    and all rows where they are kept."""
 
     windows: int
     batches: int

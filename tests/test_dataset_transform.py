@@ -209,7 +209,7 @@ def test_a_transform_that_fails_is_told_before_anything_is_read(
 
 def test_what_is_no_function() -> None:
     with pytest.raises(ooc.SettingError, match="transform=3 must be a function of the parts of an element"):
-        ooc.Loader(arrays(), "x", transform=3)
+        ooc.Loader(arrays(), "x", transform=3)  # type: ignore[arg-type]  # that is refused
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -310,7 +310,7 @@ def test_labels_are_counted_once_and_with_the_first_batch(make_store: Callable[.
         asked: list[int] = []
         reader = loader._made.readers[1]
         jobs = reader.jobs
-        reader.jobs = lambda pieces, target: (asked.append(len(pieces)), jobs(pieces, target))[1]  # type: ignore[func-returns-value]
+        reader.jobs = lambda pieces, target: (asked.append(len(pieces)), jobs(pieces, target))[1]  # type: ignore[method-assign,func-returns-value]
         batches = iter(loader.dataset())
         assert loader.element_spec[2].dtype.name == "float32"
         assert asked == []
