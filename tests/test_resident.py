@@ -326,12 +326,11 @@ def test_auto_keeps_what_fits_in_half_the_budget(make_store: Callable[..., Numbe
 
 @pytest.mark.usefixtures("tf")
 def test_a_host_that_is_full(make_store: Callable[..., Numbered], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "available_host_memory", lambda: 1000)
-    with (
-        ooc.Loader(make_store("h5").source, "x", "y", residency="device") as loader,
-        pytest.raises(ooc.SettingError, match="and 1000 bytes of memory are free; use residency='stream'"),
-    ):
-        list(loader)
+    with ooc.Loader(make_store("h5").source, "x", "y", residency="device") as loader:
+        # Full by the time that rows are to be kept.
+        monkeypatch.setattr(budget, "available_host_memory", lambda: 1000)
+        with pytest.raises(ooc.SettingError, match="and 1000 bytes of memory are free; use residency='stream"):
+            list(loader)
 
 
 @pytest.mark.usefixtures("tf")
