@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.permutation import BLOCKS, permutation, raw
+from oocloader.permutation import BLOCKS, argsorted, permutation, raw
 from oocloader.recent import Recent
 from oocloader.rows import RowSet, Window, piece_of
 
@@ -51,7 +51,7 @@ class Deals:
         for slot in range(0, slots, step):
             held = min(step, slots - slot)
             keys = raw(self.seed, epoch, 0, held * windows, skip=slot * windows).reshape(held, windows)
-            cards = np.argsort(keys, axis=1, kind="stable")
+            cards = argsorted(keys)
             cards += np.arange(slot, slot + held)[:, np.newaxis] * windows
             beyond = cards >= blocks
             cards += turn
