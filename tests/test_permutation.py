@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oocloader.permutation import ROWS, Scattered, permutation, raw
+from oocloader.permutation import ROWS, Scattered, argsorted, permutation, raw
 
 SEEDS = st.integers(0, 2**64 - 1)
 EPOCHS = st.integers(0, 2**32 - 1)
@@ -94,3 +94,11 @@ def test_domains_differ(n: int, seed: int) -> None:
     one, other = permutation(seed, 0, 0, n), permutation(seed, 0, 0, n, domain=ROWS)
     assert np.array_equal(np.sort(other), np.arange(n))
     assert n < 30 or not np.array_equal(one, other)
+
+
+@given(rows=st.integers(1, 6), n=st.integers(1, 70), bits=st.integers(0, 63), seed=SEEDS)
+def test_argsorted(rows: int, n: int, bits: int, seed: int) -> None:
+    """Also where keys are equal, or differ in the bits that their index takes alone."""
+    keys = raw(seed, 0, 0, rows * n).reshape(rows, n)
+    for some in (keys, keys >> np.uint64(bits), keys & ~((np.uint64(1) << np.uint64(bits)) - np.uint64(1))):
+        assert np.array_equal(argsorted(some), np.argsort(some, axis=1, kind="stable"))
