@@ -337,6 +337,12 @@ def choose(
     )
 
 
+_MEASURED = {
+    "host_memory": "a quarter of the free memory, 2 GiB at most",
+    "device_memory": "half of the GPU's memory, the rest being for the model",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """What a plan is made from. Everything but `check` depends on written budgets alone."""
@@ -468,8 +474,8 @@ class _Case:
         remedy = f"give at least {option}={smallest}{self._or(option, budget)}"
         if given is None:
             what = (
-                f"windows of {self.window_rows()[0]} rows need {self.needed(option)} bytes of {option}, "
-                f"and {budget} are to spare"
+                f"windows of {self.window_rows()[0]} rows need {self.needed(option)} bytes of {option}, more "
+                f"than the {budget} bytes ({_MEASURED[option]}) that are taken unasked"
             )
         else:
             rows = self.smallest if self.window is None else self.window_rows()[0]

@@ -315,7 +315,7 @@ def test_a_measured_budget_names_what_would_work(request: Request, device: bool,
     options = {**options, "host_memory": None, "device_memory": None, **free}
     found = accepted(rows, columns, options)
     if found is None:
-        with pytest.raises(SettingError, match=rf"bytes of {option}, and {given} are to spare: ") as caught:
+        with pytest.raises(SettingError, match=rf"bytes of {option}, more than the {given} bytes ") as caught:
             sizes(rows, *columns, **options)
         needed = named(caught.value, option)
         assert accepted(rows, columns, {**options, option: needed}) is not None
@@ -461,7 +461,8 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
             [RAW],
             {"window": 80_000, "free_host_memory": 200 * MIB},
             (
-                "windows of 80000 rows need 1969750016 bytes of host_memory, and 209715200 are to spare: "
+                "windows of 80000 rows need 1969750016 bytes of host_memory, more than the 209715200 bytes "
+                "(a quarter of the free memory, 2 GiB at most) that are taken unasked: "
                 "give at least host_memory=1969750016, or window=8384"
             ),
         ),
@@ -469,7 +470,8 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
             [RAW],
             {"free_device_memory": 100 * MIB},
             (
-                "windows of 5461 rows need 209178624 bytes of device_memory, and 104857600 are to spare: "
+                "windows of 5461 rows need 209178624 bytes of device_memory, more than the 104857600 bytes "
+                "(half of the GPU's memory, the rest being for the model) that are taken unasked: "
                 "give at least device_memory=15728640, or window=2631"
             ),
         ),
@@ -493,7 +495,7 @@ def test_rows_that_are_cached_count() -> None:
     assert found.host_nbytes - plain.host_nbytes == 900 * MIB
     assert (found.window, found.block) == (plain.window, plain.block)
     message = (
-        r"bytes of host_memory, and 943718400 are to spare: give at least host_memory=.*, or cache= a fol"
+        r"more than the 943718400 bytes .* that are taken unasked: give at least host_memory=.*, or cache= a"
     )
     with pytest.raises(SettingError, match=message) as caught:
         sizes(80_000, IMAGES, cached_nbytes=900 * MIB, free_host_memory=900 * MIB)
