@@ -339,6 +339,7 @@ def test_kept_twice(make_store: Callable[..., Numbered]) -> None:
         ooc.Loader(make_store("h5").source, "x", residency="device", cache="memory")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory_is_that_of_the_rows_and_goes_with_the_loader(tmp_path: Path, device: str) -> None:
     """256 MiB of rows, sparse on the disk: never twice in memory, neither on the host nor on the device."""
