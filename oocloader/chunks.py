@@ -16,6 +16,7 @@ from oocloader.codecs.chain import CodecError
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
+from oocloader.lone import lone, read_lone
 from oocloader.pieces import Piece, apart, cut, place, shared_out
 from oocloader.read import JOB_NBYTES, Job, Target
 
@@ -41,11 +42,6 @@ def _scratch(name: str, nbytes: int) -> np.ndarray:
         memory = np.empty(max(nbytes, 1), np.uint8)
         setattr(_thread, name, memory)
     return memory[:nbytes]
-
-
-def _lone(pick: np.ndarray, gap: int) -> bool:
-    """Whether most picked rows have no neighbour within `gap`."""
-    return 2 * int(np.count_nonzero(np.diff(pick) > gap + 1)) >= len(pick)
 
 
 class ChunkReader:
@@ -207,7 +203,7 @@ class ChunkReader:
         gap = _GAP_NBYTES // row_nbytes
         jobs: list[Job] = []
         for piece in pieces:
-            if piece.pick is not None and _lone(piece.pick, gap):
+            if piece.pick is not None and lone(piece.pick, gap):
                 jobs += [self._lone_job(part, target) for part in shared_out(piece, rows)]
                 continue
             parts = [part for near in apart(piece, gap) for part in cut(near, rows)]
@@ -269,19 +265,11 @@ class ChunkReader:
         """Stored rows (int64, ascending) to those of `hot`; how many of them are stored."""
         layout = self._layout
         chunks = rows // layout.chunk_shape[0]
-        files = layout.file[chunks]
-        held = (layout.stored[chunks] != layout.chunk_nbytes) & (files >= 0)
+        held = (layout.stored[chunks] != layout.chunk_nbytes) & (layout.file[chunks] >= 0)
         if held.any():
             self._ranges(int(rows[held][0]), int(rows[held][0]) + 1)  # raises
-        hot[files < 0] = layout.fill
-        offsets = layout.offset[chunks] + (rows - chunks * layout.chunk_shape[0]) * layout.row_nbytes
-        flat = hot.reshape(len(rows), -1).view(np.uint8)
         with self._where((int(rows[0]), int(rows[-1]) + 1)):
-            for index in np.unique(files[files >= 0]).tolist():
-                here = np.flatnonzero(files == index)
-                with self._files.opened(index) as fd:
-                    self._files.read_each(fd, index, offsets[here].tolist(), flat, here.tolist())
-        return int(np.count_nonzero(files >= 0))
+            return read_lone(layout, self._files, rows, hot)
 
     def _read_rows(self, start: int, stop: int, rows: np.ndarray, target: Target) -> None:
         began = time.perf_counter()

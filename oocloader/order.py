@@ -13,95 +13,24 @@ spreads any part of them over the array, so that it is a fair sample too; rows a
 
 from __future__ import annotations
 
-import itertools
-import math
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
-from oocloader import edges
-from oocloader.permutation import BLOCKS, Scattered, permutation, raw
-from oocloader.pieces import Dest, Piece
+from oocloader.dealing import Deals, Dealt
+from oocloader.permutation import Scattered
+from oocloader.pieces import Piece
+from oocloader.recent import Recent
+from oocloader.rows import RowSet, Window, piece_of
 from oocloader.shards import Shard, share
 
-Shuffle = Literal[False, "window", "global"]
-T = TypeVar("T")
+__all__ = ["Course", "Order", "RowSet", "Shuffle", "Window"]
 
-# About this many cards are dealt at once, so that dealing takes little more memory than its result.
-_DEALT_AT_ONCE = 1 << 18
+Shuffle = Literal[False, "window", "global"]
+
 # The numbers of so many single rows take ten megabytes, which would be more than small rows themselves.
 _SCATTERED_AT_ONCE = 1 << 18
-# Passes of neighbouring epochs may run side by side.
-_EPOCHS_KEPT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class RowSet:
-    """The rows of a store to use: `start:stop`, or the sorted unique numbers `picked` (int64) of these."""
-
-    start: int
-    stop: int
-    picked: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return self.stop - self.start if self.picked is None else len(self.picked)
-
-    def count(self, lo: int, hi: int) -> int:
-        """How many of the stored rows `lo:hi` are in the set."""
-        if self.picked is None:
-            return max(0, min(hi, self.stop) - max(lo, self.start))
-        return int(np.searchsorted(self.picked, hi) - np.searchsorted(self.picked, lo))
-
-    def stored(self, lo: int, hi: int) -> np.ndarray | tuple[int, int]:
-        """Members `lo:hi` of the set: `(first, last + 1)` where they are neighbours, else row numbers."""
-        if self.picked is None:
-            return self.start + lo, self.start + hi
-        rows = self.picked[lo:hi]
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-            return int(rows[0]), int(rows[-1]) + 1
-        return rows
-
-    def members(self, at: np.ndarray) -> np.ndarray:
-        """The stored rows of members number `at` (int64)."""
-        return self.start + at if self.picked is None else self.picked[at]
-
-    def part(self, lo: int, hi: int) -> RowSet:
-        """Members `lo:hi` as a set of their own."""
-        stored = self.stored(lo, hi)
-        if isinstance(stored, tuple):
-            return RowSet(*stored)
-        return RowSet(int(stored[0]), int(stored[-1]) + 1, stored)
-
-    def edges(self, size: int, starts: Sequence[int]) -> edges.Edges:
-        """Cut the set into runs of at most `size`: positions in it."""
-        if self.picked is None:
-            return edges.regular(self.start, self.stop, size, starts)
-        return edges.of_picked(self.picked, size, starts)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The rows staged together: `rows` of them, the first that the pass uses at position `first` of it.
-
-    The pass uses rows `begin:end` of the window, nearly always all of them.
-    """
-
-    index: int
-    first: int
-    rows: int
-    pieces: tuple[Piece, ...]
-    begin: int = 0
-    end: int = -1
-
-    @property
-    def unused(self) -> int:
-        """Rows at its end that the pass does not use."""
-        return 0 if self.end < 0 else self.rows - self.end
 
 
 class Course(Protocol):
@@ -154,13 +83,13 @@ class Order:
         lo, hi = share(len(rows), shard)
         self.total = hi - lo
         self._mine = (lo, hi)
-        self._windows: _InOrder | _Dealt | _Scattered
+        self._windows: _InOrder | Dealt | _Scattered
         if not self.shuffle:
             self._windows = _InOrder(rows.part(lo, hi), window, starts)
         elif self.shuffle == "global":
             self._windows = _Scattered(rows, seed, window, (lo, hi))
         else:
-            self._windows = _Dealt(_Deals(rows, seed, block, window, starts), (lo, hi))
+            self._windows = Dealt(Deals(rows, seed, block, window, starts), (lo, hi))
 
     def of_shard(self, shard: Shard) -> Order:
         """The same order for another shard; what was dealt is shared."""
@@ -199,7 +128,7 @@ class Order:
         """Rows `lo:hi` of a pass to consecutive rows of a buffer; unshuffled or "global" alone."""
         if lo >= hi:
             return []
-        if isinstance(self._windows, _Dealt):
+        if isinstance(self._windows, Dealt):
             raise TypeError("rows dealt in blocks have no stretches")
         return self._windows.stretch(epoch, lo, hi)
 
@@ -234,7 +163,7 @@ class _InOrder:
         return Window(index, lo, hi - lo, tuple(self.stretch(epoch, lo, hi)))
 
     def stretch(self, epoch: int, lo: int, hi: int) -> list[Piece]:
-        return [_piece(self.rows, lo, hi, slice(0, hi - lo))]
+        return [piece_of(self.rows, lo, hi, slice(0, hi - lo))]
 
 
 class _Scattered:
@@ -245,7 +174,7 @@ class _Scattered:
         self._seed = seed
         self._window = min(window, _SCATTERED_AT_ONCE)
         self._lo, self._hi = mine
-        self._orders = _Recent(lambda epoch: Scattered(seed, epoch, len(rows)))
+        self._orders = Recent(lambda epoch: Scattered(seed, epoch, len(rows)))
 
     def of(self, lo: int, hi: int) -> _Scattered:
         return _Scattered(self.rows, self._seed, self._window, (lo, hi))
@@ -271,161 +200,3 @@ class _Scattered:
         start, stop = int(stored[0]), int(stored[-1]) + 1
         pick = None if stop - start == len(stored) else stored - start
         return [Piece(start, stop, pick, dest)]
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class _Deal:
-    """Which blocks make which window of an epoch.
-
-    `blocks`: int32 (slots, windows), -1 for none; `first`: where windows begin, int64 (windows + 1,).
-    """
-
-    blocks: np.ndarray
-    first: np.ndarray
-
-
-class _Deals:
-    """The blocks of every window of every epoch."""
-
-    def __init__(self, rows: RowSet, seed: int, block: int, window: int, starts: Sequence[int]) -> None:
-        self.rows = rows
-        self.seed = seed
-        self.edges = rows.edges(min(block, window), starts)
-        per_window = max(1, window // block)
-        # Rows that fit in one window are one.
-        self.windows = 1 if len(rows) <= window else -(-len(self.edges) // per_window)
-        self.of = _Recent(self._deal).of
-
-    def _deal(self, epoch: int) -> _Deal:
-        blocks, windows = len(self.edges), self.windows
-        slots = -(-blocks // windows)
-        # The stretches start at another block each epoch, so that the short last one moves about.
-        turn = int(raw(self.seed, epoch, 0, 1, skip=slots * windows)[0] % np.uint64(blocks))
-        dealt = np.empty((slots, windows), np.int32 if blocks < 2**31 else np.int64)
-        rows = np.zeros(windows, np.int64)
-        step = max(1, _DEALT_AT_ONCE // windows)
-        for slot in range(0, slots, step):
-            held = min(step, slots - slot)
-            keys = raw(self.seed, epoch, 0, held * windows, skip=slot * windows).reshape(held, windows)
-            cards = np.argsort(keys, axis=1, kind="stable")
-            cards += np.arange(slot, slot + held)[:, np.newaxis] * windows
-            beyond = cards >= blocks
-            cards += turn
-            cards[cards >= blocks] -= blocks
-            cards[beyond] = 0
-            sizes = self.edges.at(cards + 1) - self.edges.at(cards)
-            sizes[beyond] = 0
-            cards[beyond] = -1
-            rows += sizes.sum(axis=0)
-            dealt[slot : slot + held] = cards
-        return _Deal(dealt, np.concatenate([[0], np.cumsum(rows)]))
-
-
-class _Dealt:
-    """Windows of blocks: the part of each that lies in rows `mine` of the epoch."""
-
-    def __init__(self, deals: _Deals, mine: tuple[int, int]) -> None:
-        self.rows = deals.rows
-        self._deals = deals
-        self._lo, self._hi = mine
-        self._whole = self._hi - self._lo == len(deals.rows)
-
-    def of(self, lo: int, hi: int) -> _Dealt:
-        return _Dealt(self._deals, (lo, hi))
-
-    def made(self, epoch: int) -> object:
-        return self._deals.of(epoch)
-
-    def count(self, epoch: int) -> int:
-        if self._whole:
-            return self._deals.windows
-        begin, end = self._range(self._deals.of(epoch).first)
-        return end - begin
-
-    def first(self, epoch: int) -> np.ndarray:
-        first = self._deals.of(epoch).first
-        begin, end = self._range(first)
-        return np.asarray(np.clip(first[begin : end + 1], self._lo, self._hi) - self._lo)
-
-    def window(self, epoch: int, index: int) -> Window:
-        deal = self._deals.of(epoch)
-        number = index + self._range(deal.first)[0]
-        begin, end = deal.first[number : number + 2].tolist()
-        lo, hi = max(begin, self._lo), min(end, self._hi)
-        column = deal.blocks[:, number]
-        blocks = column[column >= 0].astype(np.int64)
-        if (lo, hi) != (begin, end):
-            turn = int(raw(self._deals.seed, epoch, number, 1, domain=BLOCKS)[0] % np.uint64(len(blocks)))
-            blocks = blocks[_spread(len(blocks), turn)]
-        begins, ends = self._deals.edges.at(blocks), self._deals.edges.at(blocks + 1)
-        if (lo, hi) != (begin, end):
-            begins, ends = _within(begins, ends, lo - begin, hi - begin)
-        ascending = np.argsort(begins)
-        begins, ends = begins[ascending], ends[ascending]
-        dest = permutation(self._deals.seed, epoch, number + 1, hi - lo)
-        # Neighbouring blocks are read as one piece.
-        apart = np.flatnonzero(begins[1:] != ends[:-1])
-        begins, ends = begins[[0, *(apart + 1)]], ends[[*apart, len(ends) - 1]]
-        places = [0, *np.cumsum(ends - begins).tolist()]
-        pieces = [
-            _piece(self.rows, first, last, dest[at:to])
-            for first, last, (at, to) in zip(
-                begins.tolist(), ends.tolist(), itertools.pairwise(places), strict=True
-            )
-        ]
-        return Window(index, lo - self._lo, hi - lo, tuple(pieces))
-
-    def _range(self, first: np.ndarray) -> tuple[int, int]:
-        """The windows of the epoch that hold rows of this part."""
-        if self._whole:
-            return 0, len(first) - 1
-        begin = int(np.searchsorted(first, self._lo, side="right")) - 1
-        return begin, int(np.searchsorted(first, self._hi, side="left"))
-
-
-class _Recent(Generic[T]):
-    """What was made for the latest epochs asked for, and for those still in use. Thread-safe."""
-
-    def __init__(self, make: Callable[[int], T]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._used: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
-        self._latest: deque[T] = deque(maxlen=_EPOCHS_KEPT)
-
-    def of(self, epoch: int) -> T:
-        with self._lock:
-            found = self._used.get(epoch)
-            if found is None:
-                found = self._used[epoch] = self._make(epoch)
-                self._latest.append(found)
-            return found
-
-
-def _spread(n: int, turn: int) -> np.ndarray:
-    """The numbers below `n` in an order of which any stretch is spread evenly over them, int64 (n,).
-
-    Steps of a golden section leave the most even gaps of all (Swierczkowski 1958).
-
-    >>> _spread(8, 3).tolist()
-    [3, 0, 5, 2, 7, 4, 1, 6]
-    """
-    step = max(1, round(n * 0.6180339887498949))
-    while math.gcd(step, n) > 1:
-        step += 1
-    return (turn + np.arange(n, dtype=np.int64) * step) % n
-
-
-def _within(begins: np.ndarray, ends: np.ndarray, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows `lo:hi` of what the stretches hold one behind the other."""
-    behind = np.cumsum(ends - begins)
-    before = behind - (ends - begins)
-    cut = begins + np.maximum(0, lo - before), ends - np.maximum(0, behind - hi)
-    some = cut[0] < cut[1]
-    return cut[0][some], cut[1][some]
-
-
-def _piece(rows: RowSet, lo: int, hi: int, to: Dest) -> Piece:
-    stored = rows.stored(lo, hi)
-    if isinstance(stored, tuple):
-        return Piece(*stored, None, to)
-    return Piece(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], to)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocloader.budget import Column, choose
-from oocloader.order import Order, RowSet, Shuffle, Window, _Deals
+from oocloader.dealing import Deals
+from oocloader.order import Order, RowSet, Shuffle, Window
 from oocloader.permutation import permutation
 
 
@@ -404,13 +405,13 @@ def test_blocks_have_no_stretches() -> None:
 
 def test_passes_side_by_side_deal_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    deal = _Deals._deal
+    deal = Deals._deal
 
-    def counted(self: _Deals, epoch: int) -> object:
+    def counted(self: Deals, epoch: int) -> object:
         made.append(epoch)
         return deal(self, epoch)
 
-    monkeypatch.setattr(_Deals, "_deal", counted)
+    monkeypatch.setattr(Deals, "_deal", counted)
     order = Order(RowSet(0, 1000), shuffle=True, seed=1, block=10, window=100)
     for _ in zip(*(order.windows(epoch) for epoch in range(6)), strict=True):
         pass
@@ -448,3 +449,12 @@ def test_a_billion_rows_are_planned_in_a_moment_and_a_hundred_megabytes() -> Non
     assert int(mebibytes) < 95
     # A second where nothing else runs; a busy machine stretches the processor's seconds too.
     assert float(seconds) < 5
+
+
+@given(rows=row_sets(), data=st.data())
+def test_part_of_a_set(rows: RowSet, data: st.DataObject) -> None:
+    lo = data.draw(st.integers(0, len(rows)))
+    hi = data.draw(st.integers(lo, len(rows)))
+    part = rows.part(lo, hi)
+    assert len(part) == hi - lo
+    assert np.array_equal(members(part), members(rows)[lo:hi])
