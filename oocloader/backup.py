@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import struct
 import sys
 import zipfile
 import zlib
@@ -20,6 +21,19 @@ from oocloader.errors import StoreError
 FORMAT = 1
 NAME = "training.npz"
 _FACTS = "facts.json"
+# A damaged ZIP file shows in as many ways as it has fields: a password wanted, a method not known, ...
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +76,9 @@ def write(folder: str, backup: Backup) -> None:
     try:
         with open(aside, "xb") as stream:
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as file:
-                file.writestr(_FACTS, json.dumps({**backup.facts, "format": FORMAT}, indent=1))
+                # The names too: a directory of a ZIP file has no checksum.
+                facts = {"format": FORMAT, "arrays": list(backup.arrays), **backup.facts}
+                file.writestr(_FACTS, json.dumps(facts, indent=1))
                 for name, array in backup.arrays.items():
                     with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, _plain(array), allow_pickle=False)
@@ -91,27 +107,25 @@ def read(folder: str) -> Backup | None:
             facts = json.loads(file.read(_FACTS))
             if not isinstance(facts, dict) or "format" not in facts:
                 raise ValueError(f"{_FACTS} has no format")
-            if facts["format"] != FORMAT:
+            version = facts.pop("format")
+            if version != FORMAT:
                 raise StoreError(
-                    f"{path}: a backup of format {facts['format']!r}, expected {FORMAT}: another version of "
+                    f"{path}: a backup of format {version!r}, expected {FORMAT}: another version of "
                     "oocloader wrote it; use that version, or another folder",
                     file=path,
                 )
             arrays = {}
-            for name in file.namelist():
-                if name.endswith(".npy"):
-                    with file.open(name) as member:
-                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(
-                            member, allow_pickle=False
-                        )
-                        if member.read(1):  # also has the checksum looked at
-                            raise ValueError(f"{name} is longer than its array")
+            for name in facts.pop("arrays"):
+                with file.open(f"{name}.npy") as member:
+                    arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+                    if member.read(1):  # also has the checksum looked at
+                        raise ValueError(f"{name} is longer than its array")
     except FileNotFoundError:
         return None
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError) as error:
-        # A damaged ZIP file shows in as many ways as it has fields.
+    except _DAMAGE as error:
+        said = " ".join(str(error).split())
         raise StoreError(
-            f"{path}: the backup is damaged: {error}; delete it to train from the start, or put a copy back",
+            f"{path}: the backup is damaged: {said}; delete it to train from the start, or put a copy back",
             file=path,
         ) from error
     except OSError as error:

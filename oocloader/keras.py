@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -19,28 +18,9 @@ from oocloader.errors import OocloaderError, SettingError
 from oocloader.loader import Loader
 from oocloader.selection import whole
 from oocloader.termination import Termination
+from oocloader.trained import Trained
 
 logger = logging.getLogger("oocloader")
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where the data is: `batches` of pass number `epoch` are trained on; whole passes are carried over."""
-
-    epoch: int
-    batches: int
-
-    def after(self, steps: int, whole_pass: int) -> tuple[Position, int]:
-        """The position `steps` batches on, and how many passes were begun by them.
-
-        >>> Position(0, 9).after(4, whole_pass=11)
-        (Position(epoch=1, batches=2), 1)
-        >>> Position(1, 0).after(11, whole_pass=11)
-        (Position(epoch=2, batches=0), 1)
-        """
-        passes, batches = divmod(self.batches + steps, whole_pass)
-        touched = -(-(self.batches + steps) // whole_pass)
-        return Position(self.epoch + passes, batches), touched - (self.batches > 0)
 
 
 class _EpochOver(int):
@@ -109,7 +89,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self._steps: int | None = None
         self._epochs = 0
         self._resumed: tuple[int, backup.Backup] | None = None
-        self._position = Position(0, 0)
+        self._position = Trained(0, 0)
         self._direct: bool | None = None
         self._next_pass = 0
         self._epoch = 0
@@ -140,7 +120,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self._direct = None
         found = backup.read(self._folder)
         if found is None:
-            self._position = Position(self._loader.epoch, 0)
+            self._position = self._next_position()
             self._first_step = 0
         else:
             self._restore(found)
@@ -242,12 +222,21 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             self._direct = self._delivers_directly()
         if begun and self._direct:
             # Someone else may have had a pass in between, so the loader is asked whenever one begins.
-            self._position = Position(self._next_pass + begun - 1 + at_border, self._position.batches)
+            self._position = Trained(self._next_pass + begun - 1 + at_border, self._position.batches)
         if self._loader.epoch <= self._position.epoch - at_border:
             raise SettingError(
                 "fit trains on batches that the loader of BackupAndRestore did not deliver; give both the "
                 "same loader, and the dataset no cache()"
             )
+
+    def _next_position(self) -> Trained:
+        """Where the next pass of the loader starts: in the middle, where the user has loaded a state."""
+        epoch = self._loader.epoch
+        try:
+            state = self._loader.state_dict()
+        except OocloaderError:
+            return Trained(epoch, 0)
+        return Trained(epoch, state["batches"] if state["epoch"] == epoch else 0)
 
     def _delivers_directly(self) -> bool:
         """Whether training takes batches of the loader itself: not of a pipeline, which reads ahead."""
@@ -277,7 +266,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         short = self._steps is None or self._done < self._steps
         if short and self._position.batches:
             crossed = self._position.batches < getattr(self.model, "steps_per_execution", 1)
-            self._position = Position(self._position.epoch + (not crossed), 0)
+            self._position = Trained(self._position.epoch + (not crossed), 0)
 
     # Saving and restoring.
 
@@ -291,7 +280,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         """Save that training goes on with `batch` of `epoch`."""
         position = self._position
         if position.batches == 0 and self._direct:
-            position = Position(self._loader.epoch, 0)
+            position = Trained(self._loader.epoch, 0)
         found = variables.variables_of(self.model)
         states, arrays = state_of(self._kept)
         facts = {
@@ -327,10 +316,13 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         variables.check(
             into, facts["variables"], (facts["optimizer"], variables.optimizer_name(self.model)), where
         )
-        self._loader.load_state_dict(facts["data"])
+        try:
+            self._loader.load_state_dict(facts["data"])
+        except OocloaderError as error:
+            raise type(error)(f"{where}: {error.message}", file=where) from error
         variables.assign(self.model, into, found.arrays)
         take_state(self._kept, facts["callbacks"], found.arrays)
-        self._position = Position(*facts["position"])
+        self._position = Trained(*facts["position"])
         self._first_step = batch
         if any(getattr(each, "stopped_epoch", 0) > 0 for each in self._kept):
             epoch = max(epoch, self._epochs)

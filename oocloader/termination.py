@@ -11,9 +11,9 @@ from types import CodeType, FrameType
 class Termination:
     """From `hold` to `release`, SIGTERM only sets `arrived`; `deliver` lets it do what it did before.
 
-    Only the main thread can hold signals; in any other, `hold` changes nothing. What it holds back is
-    never lost: a second SIGTERM, and one that comes after the function that called `hold` was left by an
-    exception, do at once what they did before.
+    Only the main thread can hold signals; in any other, `hold` changes nothing. A second SIGTERM does at
+    once what it did before, and so does one that comes when an exception has left the function for which
+    they are held back.
     """
 
     def __init__(self) -> None:

@@ -339,6 +339,19 @@ def test_the_last_epoch_is_saved_whatever_save_freq_is(training: Training) -> No
     assert saved(training.folder, "epoch", "batch", "position") == (3, 0, [3, 0])
 
 
+def test_a_loader_that_starts_in_the_middle(training: Training) -> None:
+    """Of a state that the user has loaded: counted from there."""
+    training.save_freq = 1
+
+    def data(loader: ooc.Loader) -> Any:
+        loader.load_state_dict(loader.state_at(5, 4))
+        return loader.dataset()
+
+    training.data = data
+    training.run(dies_after=4)
+    assert saved(training.folder, "epoch", "batch", "position") == (0, 3, [5, 7])
+
+
 def test_one_model_is_trained_twice_in_one_process(training: Training) -> None:
     """A second fit goes on, a third without the callback begins with epoch 0 as ever."""
     keras().utils.set_random_seed(1)
@@ -489,7 +502,7 @@ OTHERS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "seed of the loader": (
         {"options": {"shuffle": True, "window": 100, "seed": 4}},
         ooc.SettingError,
-        "seed=3, this loader has seed=4",
+        r"training\.npz: .* with seed=3, this loader has seed=4",
     ),
     "rows of the loader": (
         {"options": {"shuffle": True, "window": 100, "seed": 3, "rows": slice(0, 325)}},
