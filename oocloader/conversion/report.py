@@ -11,9 +11,11 @@ class ConvertReport:
     """What `convert` did.
 
     - `arrays`: their names in the new store, "" where it is one array and no group.
-    - `bytes_in`: of the rows in memory; `bytes_out`: of the new store on the disk.
-    - `seconds`: all of it, of which `seconds_writing`, `seconds_checking` (a sample read back and
-      compared) and `seconds_syncing` (waiting for the disk).
+    - `bytes_in`: of the rows in memory; `bytes_out`: of the new store on the disk; `bytes_resumed`: of
+      the rows that an earlier conversion had finished.
+    - `verify`: what was read back and compared with the source: "sample", "full" or "none".
+    - `seconds`: all of it, of which `seconds_writing`, `seconds_checking` (what `verify` says) and
+      `seconds_syncing` (waiting for the disk).
     """
 
     destination: str
@@ -23,6 +25,8 @@ class ConvertReport:
     rows: int
     bytes_in: int
     bytes_out: int
+    bytes_resumed: int
+    verify: str
     seconds: float
     seconds_writing: float
     seconds_checking: float
