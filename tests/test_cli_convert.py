@@ -157,14 +157,29 @@ def test_signal_while_writing(tmp_path: Path, name: str, number: signal.Signals,
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    work = tmp_path / f".{name}.oocloader"
     deadline = time.monotonic() + 30
-    while len(os.listdir(tmp_path)) < 2 and time.monotonic() < deadline:
+    while pieces_in(work) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.3)
     assert process.poll() is None
     started = time.monotonic()
     process.send_signal(number)
-    assert process.communicate(timeout=30) == ("", f"oocloader: {line}\n")
+    out, err = process.communicate(timeout=30)
     assert time.monotonic() - started < 2
     assert process.returncode == 128 + number
-    assert os.listdir(tmp_path) == ["x.npy"]
+    assert out == ""
+    assert err == (
+        f"oocloader: {line}; {pieces_in(work)} of 1001 pieces are finished and kept in {work}:"
+        " the same command with --resume (resume=True) goes on from there\n"
+    )
+    assert sorted(os.listdir(tmp_path)) == [work.name, "x.npy"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "--resume" in again.stderr
+    assert again.stderr.count("\n") == 1
+    assert sorted(os.listdir(tmp_path)) == [work.name, "x.npy"]
+
+
+def pieces_in(work: Path) -> int:
+    journal = work / "journal"
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0

@@ -13,8 +13,8 @@ from oocloader.conversion.plan import Plan
 from oocloader.errors import ChangedError
 from oocloader.stores import StoredArray
 
-# Asking for the state of this many files takes a millisecond: worth it for every piece.
-_FEW = 500
+# Asking for the state of this many files takes a tenth of a millisecond: worth it for every piece.
+_FEW = 64
 # What a plan leaves to the machine at hand, and does not show in the new store.
 _OF_THE_MACHINE = frozenset(("threads",))
 

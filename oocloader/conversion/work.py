@@ -14,7 +14,7 @@ from typing import Any
 from oocloader.conversion.job import difference, digest
 from oocloader.conversion.journal import Begun, Finished, Journal
 from oocloader.conversion.publish import DiscardedError, remove, size_of
-from oocloader.errors import OocloaderError, StoreError
+from oocloader.errors import ChangedError, OocloaderError, StoreError
 from oocloader.verification.manifest import job_of
 
 _JOURNAL, _STORE = "journal", "store"
@@ -187,10 +187,10 @@ def _clear(folder: str, work: Work) -> None:
 
 def _say(error: BaseException, folder: str, done: int, pieces: int) -> None:
     """Have an error say what is kept."""
-    what = (
-        f"{done} of {pieces} pieces are finished and kept in {folder}: the same command with --resume"
-        " (resume=True) goes on from there"
-    )
+    goes_on = "the same command with --resume (resume=True) goes on from there"
+    if isinstance(error, ChangedError):
+        goes_on += f" once the source is restored, its time too; otherwise: rm -r {shlex.quote(folder)}"
+    what = f"{done} of {pieces} pieces are finished and kept in {folder}: {goes_on}"
     if isinstance(error, OocloaderError):
         error.args = (f"{error.message}; {what}", *error.args[1:])
     else:

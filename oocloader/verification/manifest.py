@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import os
 import struct
 import sys
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +126,9 @@ def read_manifest(array: StoredArray) -> ArrayManifest | None:
     if array.parts or not os.path.exists(array.store):
         return None
     if not os.path.isdir(array.store):
+        if zipfile.is_zipfile(array.store):
+            found = _of_zip(array.store, array.info.name)
+            return found[1][0] if found[1] else None
         found = _of_file(array.store)
         return next((manifest for manifest in found[1] if manifest.name == array.info.name), None)
     inside = os.path.join(array.store, *array.info.name.split("/"))
@@ -152,6 +157,14 @@ def _of_folder(folder: str) -> _Found:
             return _parsed(file.read(), path)
     except FileNotFoundError:
         return "", []
+
+
+def _of_zip(path: str, name: str) -> _Found:
+    with zipfile.ZipFile(path) as archive:
+        for member in (f"{name}/{FILE_NAME}", FILE_NAME):
+            with contextlib.suppress(KeyError):
+                return _parsed(archive.read(member), path)
+    return "", []
 
 
 def _of_file(path: str) -> _Found:
