@@ -97,7 +97,8 @@ class Journal:
             end += len(line)
             parsed.append(found)
             self._ends.append(end)
-        self._cut(end)
+        if end < size:
+            self._cut(end)
         if not parsed or parsed[0].get("journal") != _VERSION:
             return None
         boot = parsed[0]["boot"]
