@@ -596,7 +596,10 @@ def test_killed_at_a_random_moment(tmp_path: Path, source: dict[str, Path], numb
             assert_old_or_new(destination, source, old if overwrite else None)
         if kills < 3 and child.poll() is None:
             child.send_signal(signal.SIGKILL)
-        out, _ = child.communicate(timeout=60)
+        assert child.stdout is not None
+        with child.stdout:
+            out = child.stdout.read()  # not communicate: it forgets what came with the first line
+        child.wait(60)
         done_again = {
             (name, int(piece)) for name, piece in map(str.split, (tmp_path / "log").read_text().splitlines())
         }
