@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -20,10 +21,13 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from numbered import rows_array
 from oocloader.conversion import convert, copying, journal, plan, publish, run
 from oocloader.conversion.journal import Finished, Journal
+from oocloader.conversion.publish import size_of
 from oocloader.conversion.work import work_folder
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
 from oocloader.stores import open_store
@@ -633,3 +637,40 @@ def assert_old_or_new(destination: Path, source: dict[str, Path], old: dict[str,
         assert rows == {10}
     else:
         assert (sorted(names), rows) == (["x", "y"], {ROWS})
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_going_on_from_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    rows = data.draw(st.integers(1, 400))
+    dtypes = data.draw(st.lists(st.sampled_from(["u1", "f4", "c16", "?"]), min_size=1, max_size=3))
+    source = {}
+    for number, dtype in enumerate(dtypes):
+        shape = (rows, *data.draw(st.lists(st.integers(1, 40), max_size=2)))
+        values = np.random.default_rng(number).integers(0, 9, shape).astype(dtype)
+        order: Any = data.draw(st.sampled_from("CF"))
+        path = folder / f"{number}.npy"
+        np.save(path, np.asarray(values, order=order))
+        source[f"g/{number}" if number else "0"] = path
+    suffix = data.draw(st.sampled_from([".h5", ".zarr"]))
+    options: Any = {
+        "codec": data.draw(st.sampled_from(["none", "zstd", "gzip:1"])),
+        "chunk_rows": data.draw(st.none() | st.integers(1, 50)),
+        "checksum": data.draw(st.booleans()),
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(plan, "_PIECE_NBYTES", data.draw(st.sampled_from([1, 2000, 50_000])))
+        for _ in range(data.draw(st.integers(1, 3))):
+            with monkeypatch.context() as broken:
+                break_off(broken, data.draw(st.integers(0, 60)))
+                with contextlib.suppress(Broken):
+                    convert(source, folder / f"out{suffix}", resume=True, **options)
+        convert(source, folder / f"out{suffix}", resume=True, **options)
+    assert_same(folder / f"out{suffix}", source)
+    assert not Path(work_folder(str(folder / f"out{suffix}"))).exists()
+    convert(source, folder / f"whole{suffix}", **options)
+    assert verify(folder / f"out{suffix}", folder / f"whole{suffix}").ok
+    assert size_of(str(folder / f"out{suffix}")) == size_of(str(folder / f"whole{suffix}"))

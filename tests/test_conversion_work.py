@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from oocloader.conversion import check, convert, run, work
+from oocloader.conversion.job import digest
 from oocloader.conversion.journal import Finished
 from oocloader.conversion.publish import DiscardedError
-from oocloader.conversion.work import Work, begun_nbytes, open_work, work_folder
+from oocloader.conversion.work import Work, begun_codec, begun_nbytes, open_work, work_folder
 from oocloader.errors import SettingError, StoreError
 
 JOB: dict[str, Any] = {
@@ -25,6 +26,7 @@ JOB: dict[str, Any] = {
     "files": {"/x.npy": [10, 20]},
     "arrays": {"x": "x"},
     "plan": {"arrays": [{"name": "x"}]},
+    "codec": "zstd:1",
 }
 PIECE = Finished(0, 0, [0], [4], [1], [1])
 
@@ -191,6 +193,27 @@ def test_bytes_begun(tmp_path: Path) -> None:
     assert begun_nbytes(str(tmp_path / "out.h5")) == 0
     break_off(tmp_path / "out.h5", ValueError())
     assert begun_nbytes(str(tmp_path / "out.h5")) == 4
+
+
+def test_the_codec_that_was_begun_with(tmp_path: Path) -> None:
+    destination = str(tmp_path / "out.h5")
+    assert begun_codec(destination) is None
+    break_off(tmp_path / "out.h5", ValueError(), pieces=0)
+    assert begun_codec(destination) is None
+    break_off(tmp_path / "out.h5", ValueError())
+    journal = Path(work_folder(destination)) / "journal"
+    before = journal.read_bytes()
+    journal.write_bytes(before + b"cut off")
+    assert begun_codec(destination) == "zstd:1"
+    assert journal.read_bytes() == before + b"cut off"  # whoever has the lock may be writing there
+    other = {**JOB, "codec": "lz4:1"}
+    with (
+        pytest.raises(StoreError, match="the codec was 'zstd:1' and is 'lz4:1' now"),
+        begin(tmp_path / "out.h5", other, resume=True),
+    ):
+        pass
+    assert digest(other) == digest(JOB)  # measured, where it is not asked for
+    assert digest({**JOB, "options": {"codec": "lz4"}}) != digest(JOB)
 
 
 @pytest.mark.parametrize("verify", ["some", True, None, ""])

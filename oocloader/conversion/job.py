@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
+
+import numpy as np
 
 from oocloader.conversion.plan import Plan
 from oocloader.errors import ChangedError
@@ -15,8 +17,8 @@ from oocloader.stores import StoredArray
 
 # Asking for the state of this many files takes a tenth of a millisecond: worth it for every piece.
 _FEW = 64
-# What a plan leaves to the machine at hand, and does not show in the new store.
-_OF_THE_MACHINE = frozenset(("threads",))
+# What a plan leaves to the machine at hand, and does not show in the new store, and what is told beside it.
+_NOT_COMPARED = frozenset(("threads", "codec"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +94,36 @@ def job_of(
         "options": options,
         "arrays": {name: array.info.name for name, array in sources.items()},
         "files": files.files,
-        "plan": _without_machine(asdict(plan)),
+        "plan": plan,
+        "codec": str(plan.codec),
     }
     # As it will be read from the journal.
-    found: dict[str, Any] = json.loads(json.dumps(job, default=str))
+    found: dict[str, Any] = json.loads(json.dumps(_plain(job)))
     return found
 
 
-def _without_machine(plan: dict[str, Any]) -> dict[str, Any]:
-    arrays = [
-        {key: value for key, value in array.items() if key not in _OF_THE_MACHINE} for array in plan["arrays"]
-    ]
-    return {**plan, "arrays": arrays}
+def _plain(value: Any) -> Any:
+    """For JSON, in full."""
+    if is_dataclass(value):
+        named = {one.name: getattr(value, one.name) for one in fields(value) if one.name not in _NOT_COMPARED}
+        return _plain(named)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return [str(value.dtype), value.tobytes().hex()]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def digest(job: Mapping[str, Any] | None) -> str:
-    """A short text that is the same for the same job, "" for none."""
+    """A short text that is the same for the same job, "" for none.
+
+    The codec is the one that was asked for: which one is best, where that is left open, is measured.
+    """
     if job is None:
         return ""
+    job = {name: value for name, value in job.items() if name != "codec"}
     return hashlib.blake2b(json.dumps(job, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -131,6 +145,8 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             return f"the source {path} was modified since"
     if before["arrays"] != now["arrays"]:
         return f"the arrays were {before['arrays']} and are {now['arrays']} now"
+    if before["codec"] != now["codec"]:
+        return f"the codec was {before['codec']!r} and is {now['codec']!r} now"
     if before["plan"] != now["plan"]:
         return "chunks or pieces are cut otherwise (by another version of oocloader, or with other memory)"
     return ""

@@ -84,8 +84,11 @@ class Journal:
         self._lock = threading.Lock()
         self._ends: list[int] = []
 
-    def read(self) -> Begun | None:
-        """What it says, `None` where nothing was begun. What was cut off is dropped."""
+    def read(self, *, repair: bool = True) -> Begun | None:
+        """What it says, `None` where nothing was begun.
+
+        What was cut off does not count; `repair` drops it from the file, too.
+        """
         size = os.fstat(self._fd).st_size
         lines = os.pread(self._fd, size, 0).splitlines(keepends=True)
         parsed, end, renaming = [], 0, False
@@ -97,7 +100,7 @@ class Journal:
             end += len(line)
             parsed.append(found)
             self._ends.append(end)
-        if end < size:
+        if repair and end < size:
             self._cut(end)
         if not parsed or parsed[0].get("journal") != _VERSION:
             return None

@@ -142,6 +142,21 @@ def begun_nbytes(destination: str) -> int:
     return size_of(store) if os.path.exists(store) else 0
 
 
+def begun_codec(destination: str) -> str | None:
+    """The codec of the unfinished work on a destination, `None` where there is none."""
+    try:
+        fd = os.open(os.path.join(work_folder(destination), _JOURNAL), os.O_RDONLY)
+    except OSError:
+        return None
+    journal = Journal(fd)
+    try:
+        begun = journal.read(repair=False)
+    finally:
+        journal.close()
+    codec: str | None = begun.job.get("codec") if begun is not None and begun.finished else None
+    return codec
+
+
 def _lock(folder: str, destination: str) -> tuple[int, bool]:
     """The journal, open, and whether it is locked: some file systems have no locks."""
     path = os.path.join(folder, _JOURNAL)
