@@ -89,7 +89,7 @@ def _checked(
     blank: ArrayCheck,
     advance: Callable[[int], object],
 ) -> ArrayCheck:
-    checker = RowChecker(array, manifest)
+    checker = RowChecker(array, manifest, expected)
 
     def check(piece: tuple[int, int]) -> tuple[int, list[_Found]]:
         return piece[1] - piece[0], [_compared(part, expected) for part in checker.check(*piece)]

@@ -14,8 +14,10 @@ from oocloader.stores import StoredArray
 from oocloader.verification.manifest import ArrayManifest, checksum_of_rows
 from oocloader.verification.report import Damage
 
-# A thread reads this much at once, or a chunk where that is larger.
+# A thread reads this much at once, or a chunk where that is larger; more where rows that are read at once
+# lie in chunks larger than this, which would be decoded for every piece that has a part of them.
 _PIECE_NBYTES = 8 << 20
+_MOST_PIECE_NBYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,14 @@ class Checked:
 
 
 class RowChecker:
-    """Reads rows of one array and holds them against its manifest, if it has one. Thread-safe."""
+    """Reads rows of one array and holds them against its manifest, if it has one. Thread-safe.
 
-    def __init__(self, array: StoredArray, manifest: ArrayManifest | None) -> None:
+    `beside` is the array that the same rows are read of, if any.
+    """
+
+    def __init__(
+        self, array: StoredArray, manifest: ArrayManifest | None, beside: StoredArray | None = None
+    ) -> None:
         self._array = array
         self._manifest = manifest
         info = array.info
@@ -42,7 +49,9 @@ class RowChecker:
         else:
             # One chunk is the whole array, or there are none.
             self._step = max(1, min(_PIECE_NBYTES // row_nbytes, info.shape[0]))
-        self._piece_rows = max(1, _PIECE_NBYTES // (self._step * row_nbytes)) * self._step
+        decoded = [one.reader.chunk_rows or 0 for one in (array, beside) if one is not None]
+        wanted = max(_PIECE_NBYTES, min(2 * max(decoded) * row_nbytes, _MOST_PIECE_NBYTES))
+        self._piece_rows = max(1, wanted // (self._step * row_nbytes)) * self._step
 
     @property
     def piece_nbytes(self) -> int:
