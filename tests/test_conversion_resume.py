@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numbered import rows_array
-from oocloader.conversion import convert, copying, journal, plan, publish, run
+from oocloader.conversion import check, convert, copying, journal, plan, publish, run
 from oocloader.conversion.journal import Finished, Journal
 from oocloader.conversion.publish import size_of
 from oocloader.conversion.work import work_folder
@@ -442,6 +442,25 @@ def test_source_that_changes_behind_the_last_read(
     ):
         convert(source, tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
+
+
+def test_source_that_changes_while_it_is_compared(
+    tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = check.check_store
+
+    def changing(*args: Any, **options: Any) -> None:
+        os.truncate(source["x"], 1000)
+        real(*args, **options)
+
+    for verify_what in ("sample", "full"):
+        with monkeypatch.context() as patched:
+            patched.setattr(run, "check_store", changing)
+            content = source["x"].read_bytes()
+            with pytest.raises(ChangedError, match=r"x\.npy"):
+                convert(source, tmp_path / f"{verify_what}.h5", verify=verify_what)
+            source["x"].write_bytes(content)
+        assert not (tmp_path / f"{verify_what}.h5").exists()
 
 
 def test_source_of_many_files_that_changes_keeps_nothing(

@@ -18,8 +18,8 @@ from zarr.codecs import GzipCodec
 from numbered import rows_array
 from oocloader.cli import main
 from oocloader.conversion import convert
-from oocloader.errors import SettingError, StoreError
-from oocloader.verification import VerifyReport, verify
+from oocloader.errors import ChangedError, SettingError, StoreError
+from oocloader.verification import VerifyReport, arrays, compare, verify
 from oocloader.verification.compare import described, differing, same_bits
 from oocloader.verification.report import ArrayCheck
 
@@ -248,6 +248,20 @@ def test_memory_and_threads_do_not_change_the_result(tmp_path: Path, many: bool)
     assert found.differences == 3
     assert found.first is not None
     assert (found.first.row, found.first.index) == (17, (5, 6))
+
+
+def test_files_that_change_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "x.npy", np.arange(2_000_000))
+    convert(tmp_path / "x.npy", tmp_path / "x.zarr")
+    real = compare.differing
+
+    def changing(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+        os.utime(tmp_path / "x.npy", ns=(1, 1))
+        return real(found, expected)
+
+    monkeypatch.setattr(arrays, "differing", changing)
+    with pytest.raises(ChangedError, match=r"x\.npy"):
+        verify(tmp_path / "x.zarr", tmp_path / "x.npy")
 
 
 def test_nothing_to_verify(tmp_path: Path) -> None:

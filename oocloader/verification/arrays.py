@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from oocloader.errors import OocloaderError, StoreError
+from oocloader.errors import ChangedError, OocloaderError, StoreError
 from oocloader.stores import StoredArray
 from oocloader.verification.compare import described, differing
 from oocloader.verification.manifest import ArrayManifest, read_manifest
@@ -29,7 +29,8 @@ def check_array(
 ) -> ArrayCheck:
     """Check one array: against `expected` if given, and by its manifest if it has one.
 
-    `advance` is told, in the calling thread, how many bytes more are done.
+    `advance` is told, in the calling thread, how many bytes more are done. Raises `ChangedError` where one
+    of the files changes meanwhile.
     """
     info = array.info
     blank = ArrayCheck(
@@ -46,6 +47,8 @@ def check_array(
         if info.reader == "none":
             return _unreadable(array, blank, manifest)
         return _checked(array, expected, manifest, blank, advance)
+    except ChangedError:
+        raise  # what was read before counts for nothing
     except OocloaderError as error:
         # Of a manifest, of a table of chunks, of the other store: nothing can be said of the rows.
         return replace(blank, problem=error.message)

@@ -24,7 +24,7 @@ def verify(store: Any, against: Any = None, *, progress: bool = False) -> Verify
     - `progress`: draw a bar on stderr, if that is a terminal.
 
     Damage and differences are in the report; a store that cannot be opened is an error, as `open_store`
-    raises it.
+    raises it, and one that changes meanwhile is a `ChangedError`.
     """
     started = time.perf_counter()
     with open_store(store) as opened:
