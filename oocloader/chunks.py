@@ -75,6 +75,11 @@ class ChunkReader:
             decoded = layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
             self.scratch_nbytes = stored + decoded + layout.chunk_shape[0] * layout.row_nbytes
 
+    @property
+    def layout(self) -> Layout:
+        """Where the chunks lie."""
+        return self._layout
+
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
         if self.row_access:
             return self._row_jobs(pieces, target)

@@ -134,16 +134,26 @@ def read_terminal(fd: int) -> bytes:
         return b""
 
 
-def test_progress_on_a_terminal(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.zeros(100_000))
+def shown_on_a_terminal(folder: Path, *arguments: str) -> str:
+    """What a command draws on a terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(ours, (24, 80))
-    subprocess.run([sys.executable, str(TOOL), "x.npy", "x.zarr"], cwd=tmp_path, stderr=theirs, check=True)
+    code = "import sys; from oocloader.cli import main; sys.exit(main())"
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, stderr=theirs, check=True)
     os.close(theirs)
     shown = b"".join(iter(lambda: read_terminal(ours), b"")).decode()
     os.close(ours)
-    assert "100%" in shown
-    assert "800k/800k" in shown
+    return shown
+
+
+def test_progress_on_a_terminal(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(100_000))
+    for command in (["convert", "x.npy", "x.zarr"], ["verify", "x.zarr"], ["verify", "x.zarr", "x.npy"]):
+        shown = shown_on_a_terminal(tmp_path, *command)
+        assert "100%" in shown
+        assert "800k/800k" in shown
+    shown = shown_on_a_terminal(tmp_path, "convert", "x.npy", "y.zarr", "--verify", "full")
+    assert shown.count("800k/800k") >= 2  # once for writing, once for comparing
 
 
 @pytest.mark.parametrize(
@@ -157,14 +167,77 @@ def test_signal_while_writing(tmp_path: Path, name: str, number: signal.Signals,
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    work = tmp_path / f".{name}.oocloader"
     deadline = time.monotonic() + 30
-    while len(os.listdir(tmp_path)) < 2 and time.monotonic() < deadline:
+    while pieces_in(work) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.3)
     assert process.poll() is None
     started = time.monotonic()
     process.send_signal(number)
-    assert process.communicate(timeout=30) == ("", f"oocloader: {line}\n")
+    out, err = process.communicate(timeout=30)
     assert time.monotonic() - started < 2
     assert process.returncode == 128 + number
+    assert out == ""
+    assert err == (
+        f"oocloader: {line}; {pieces_in(work)} of 1001 pieces are finished and kept in {work}:"
+        " the same command with --resume (resume=True) goes on from there\n"
+    )
+    assert sorted(os.listdir(tmp_path)) == [work.name, "x.npy"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "--resume" in again.stderr
+    assert again.stderr.count("\n") == 1
+    assert sorted(os.listdir(tmp_path)) == [work.name, "x.npy"]
+
+
+def pieces_in(work: Path) -> int:
+    journal = work / "journal"
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+
+
+@pytest.mark.parametrize("name", ["out.h5", "out.zarr"])
+def test_the_same_command_with_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    from oocloader.conversion.journal import Finished, Journal
+
+    np.save(tmp_path / "x.npy", rows_array(20_000, "float32", sample_shape=(32, 32)))
+    command = [
+        "convert",
+        f"{tmp_path}/x.npy",
+        f"{tmp_path}/{name}",
+        "--verify",
+        "full",
+        "--checksum",
+        "--json",
+    ]
+    real = Journal.add
+
+    def interrupted(self: Journal, finished: Finished) -> None:
+        real(self, finished)
+        if self.pieces == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "add", interrupted)
+    assert main(command) == 130
+    assert "oocloader: interrupted; 3 of 10 pieces are finished and kept" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(command) == 1
+    assert "--resume" in capsys.readouterr().err
+    assert main([*command, "--codec", "zstd", "--resume"]) == 1
+    assert "codec was 'none' and is 'zstd:1' now" in capsys.readouterr().err
+    assert main([*command, "--resume"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verify"] == "full"
+    assert 0 < report["bytes_resumed"] < report["bytes_in"]
+    assert main(["verify", f"{tmp_path}/{name}", f"{tmp_path}/x.npy"]) == 0
+    assert sorted(os.listdir(tmp_path)) == sorted([name, "x.npy"])
+
+
+def test_verify_is_checked_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    assert main(["convert", f"{tmp_path}/x.npy", f"{tmp_path}/x.zarr", "--verify", "half"]) == 2
+    assert "'sample', 'full' or 'none', got 'half'" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["x.npy"]

@@ -16,6 +16,7 @@ import typer
 from oocloader.cli.convert import convert
 from oocloader.cli.demo import demo
 from oocloader.cli.inspect import inspect
+from oocloader.cli.verify import verify
 from oocloader.errors import OocloaderError, SettingError
 
 _DONE, _FAILED, _WRONG_USAGE = 0, 1, 2
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command()(convert)
 app.command()(inspect)
+app.command()(verify)
 app.command()(demo)
 
 
@@ -50,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _DONE
     except typer.Exit as leave:
         return leave.exit_code
-    except KeyboardInterrupt:
-        return _say("interrupted", 128 + signal.SIGINT)
-    except _Terminated:
-        return _say("terminated", 128 + signal.SIGTERM)
+    except KeyboardInterrupt as error:
+        return _say(_with_notes("interrupted", error), 128 + signal.SIGINT)
+    except _Terminated as error:
+        return _say(_with_notes("terminated", error), 128 + signal.SIGTERM)
     except BrokenPipeError:
         # Whoever read our output is gone; nor may the interpreter complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,14 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"error: {error}", _WRONG_USAGE)
     except OocloaderError as error:
         return _say(f"error: {error}", _FAILED)
-    except MemoryError:
-        return _say("error: out of memory", _FAILED)
+    except MemoryError as error:
+        return _say(_with_notes("error: out of memory", error), _FAILED)
     except Exception as error:
         # Typer's own errors know their exit code; which module defines them depends on its version.
         usage = getattr(error, "format_message", None)
         if usage is not None:
             return _say(f"error: {usage()} (see oocloader --help)", getattr(error, "exit_code", _WRONG_USAGE))
-        return _say(f"error: {type(error).__name__}: {error}", _FAILED)
+        return _say(_with_notes(f"error: {type(error).__name__}: {error}", error), _FAILED)
 
 
 def _run(arguments: list[str]) -> None:
@@ -82,6 +84,11 @@ def _run(arguments: list[str]) -> None:
 def _note(message: Warning | str, *place: object, **more: object) -> None:
     """A warning as one line on stderr."""
     _say(f"note: {message}", _DONE)
+
+
+def _with_notes(line: str, error: BaseException) -> str:
+    """A line that says too what was kept of the work."""
+    return "; ".join((line, *getattr(error, "__notes__", ())))
 
 
 def _say(line: str, code: int) -> int:

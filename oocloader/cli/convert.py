@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from oocloader.cli.arrays import named_sources
 from oocloader.cli.spec import conversion_of
 from oocloader.errors import SettingError
 
@@ -59,12 +60,36 @@ def convert(
             help="A data spec (TOML) whose [convert] says all of this; only flags may be given beside it.",
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a conversion that was broken off, with the same source and options; begin it"
+            " where there is none, and do nothing where it is complete.",
+        ),
+    ] = False,
+    verify: Annotated[
+        str,
+        typer.Option(
+            metavar="sample|full|none",
+            help="What is compared with the source, bit by bit, before the new store gets its name.",
+        ),
+    ] = "sample",
+    checksum: Annotated[
+        bool,
+        typer.Option(
+            "--checksum",
+            help="Store every chunk with a checksum that all readers verify: crc32c in Zarr, fletcher32 in"
+            " HDF5. Without it, oocloader verify finds damage by the manifest that every new store has.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Write .npy files, or any other store, as a chunked HDF5 or Zarr store.
 
     The new store is written beside the destination, checked, synced to the disk and then renamed: it is
-    there complete or not at all. Memory stays small, whatever the size of the source.
+    there complete or not at all. What a crash, Ctrl-C or a full disk breaks off goes on with --resume.
+    Memory stays small, whatever the size of the source.
 
     Example: oocloader convert images.npy images.zarr
 
@@ -79,7 +104,15 @@ def convert(
     else:
         source, destination = _source_and_destination(paths or [], array or [])
         report = run(
-            source, destination, codec=codec, chunk_rows=chunk_rows, overwrite=overwrite, progress=True
+            source,
+            destination,
+            codec=codec,
+            chunk_rows=chunk_rows,
+            overwrite=overwrite,
+            resume=resume,
+            verify=verify,  # type: ignore[arg-type] # checked there
+            checksum=checksum,
+            progress=True,
         )
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
 
@@ -96,12 +129,4 @@ def _source_and_destination(paths: list[str], arrays: list[str]) -> tuple[str | 
         raise SettingError(
             f"with --array, convert takes the destination alone, got {len(paths)} paths: {', '.join(paths)}"
         )
-    sources: dict[str, str] = {}
-    for text in arrays:
-        name, equals, source = text.partition("=")
-        if not (name and equals and source):
-            raise SettingError(f"--array: expected NAME=SOURCE, such as x=images.npy, got {text!r}")
-        if name in sources:
-            raise SettingError(f"--array: the name {name!r} is given twice")
-        sources[name] = source
-    return sources, paths[0]
+    return named_sources(arrays), paths[0]

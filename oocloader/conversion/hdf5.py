@@ -12,6 +12,7 @@ from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.conversion.encode import hdf5_filter
 from oocloader.conversion.plan import ArrayPlan, Plan
+from oocloader.errors import StoreError
 
 _PAGE = 4096
 # Aligning what is smaller than a page wastes most of the page: only while that is little in all.
@@ -19,7 +20,12 @@ _MOST_SMALL_CHUNKS = 256
 
 
 class Hdf5Writer:
-    """A new HDF5 file at `path`, which does not exist yet; HDF5 1.10 and later read it."""
+    """A new HDF5 file at `path`, or the rest of one that was broken off; HDF5 1.10 and later read it.
+
+    What HDF5 knows of a file that is broken off is lost, but its chunks lie where they were put. HDF5 puts
+    the same chunks in the same places when it is asked in the same order: so it is asked again, and only
+    the bytes are not written again.
+    """
 
     def __init__(self, path: str, plan: Plan) -> None:
         chunks = sum(array.chunks for array in plan.arrays)
@@ -45,18 +51,20 @@ class Hdf5Writer:
             number, values = hdf5_filter(plan.codec, array.dtype.itemsize, array.chunk_nbytes)
             # Optional: the chunks come encoded, so that the filter need not be installed here.
             properties.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
+        if plan.checksum:
+            properties.set_fletcher32()
         return self._file.create_dataset(
             array.name, array.shape, array.dtype, chunks=array.chunk_shape, dcpl=properties
         )
 
     def sink(self, array: ArrayPlan) -> _Dataset:
         """Where the chunks of one array of the plan go."""
-        return _Dataset(self._datasets[array.name].id, array)
+        return _Dataset(self._datasets[array.name].id, array, self._output)
 
     def close(self) -> None:
         """Complete the file."""
         self._file.close()
-        self._output.close()
+        self._output.complete()
 
     def abandon(self) -> None:
         """Let go of a file that is not wanted any more."""
@@ -67,22 +75,38 @@ class Hdf5Writer:
 
 
 class _Output:
-    """The file as HDF5 sees it.
+    """The file as HDF5 sees it: empty at first, also where it is not.
 
     Where HDF5 writes by itself and fails, it cannot close the file either (its disk is full, say), and the
     process crashes later. Here everything can be discarded, so that closing succeeds.
     """
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self.discard = False
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         self._at = 0
+        self._size = 0
+        self._watched = (-1, -1)
+        self._kept = False
+        self._found = -1
+
+    def watch(self, chunk: np.ndarray, *, kept: bool) -> None:
+        """Notice where the bytes of `chunk` (uint8, 1-d) are put. `kept`: they are there already."""
+        self._watched = (_address(chunk), chunk.nbytes)
+        self._kept = kept
+        self._found = -1
+
+    def found(self) -> int:
+        """Where HDF5 put the bytes watched for."""
+        self._watched = (-1, -1)
+        return self._found
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_CUR:
             offset += self._at
         elif whence == os.SEEK_END:
-            offset += os.fstat(self._fd).st_size
+            offset += self._size
         self._at = offset
         return offset
 
@@ -102,6 +126,12 @@ class _Output:
     def write(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         total = view.nbytes
+        self._size = max(self._size, self._at + total)
+        if total == self._watched[1] and _address(np.frombuffer(view, np.uint8)) == self._watched[0]:
+            self._found = self._at
+            if self._kept:
+                self._at += total
+                return total
         while view and not self.discard:
             written = os.pwrite(self._fd, view, self._at)
             self._at += written
@@ -109,12 +139,17 @@ class _Output:
         return total
 
     def truncate(self, size: int) -> int:
-        if not self.discard:
-            os.ftruncate(self._fd, size)
+        self._size = size
         return size
 
     def flush(self) -> None:
         """Nothing is kept here; whoever publishes the file syncs it."""
+
+    def complete(self) -> None:
+        """Close the file, which is all there now."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, self._size)
+        self.close()
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -123,24 +158,56 @@ class _Output:
             os.close(fd)
 
 
+def _address(data: np.ndarray) -> int:
+    address: int = data.__array_interface__["data"][0]
+    return address
+
+
 class _Dataset:
     """The chunks of one dataset. Filled in order, by one thread at a time."""
 
-    def __init__(self, dataset: Any, array: ArrayPlan) -> None:
+    def __init__(self, dataset: Any, array: ArrayPlan, output: _Output) -> None:
         self.stored_nbytes = 0
         self._dataset = dataset
+        self._output = output
         self._chunk_rows = array.chunk_rows
         self._rest = (0,) * (len(array.shape) - 1)
 
-    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> None:
-        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long."""
-        at = 0
+    def path_of(self, chunk: int) -> str:
+        """The file that a chunk lies in."""
+        return self._output.path
+
+    def keep(self, first_chunk: int, offsets: Sequence[int], sizes: Sequence[int]) -> None:
+        """Take chunks `first_chunk` on for written, at `offsets` of the file, `sizes` bytes long.
+
+        Raises `StoreError` where HDF5 would put them elsewhere.
+        """
+        nothing = np.empty(max(sizes), np.uint8)
+        found = self._put(first_chunk, nothing, sizes, kept=True)
+        if list(offsets) != found:
+            raise StoreError(
+                f"{self._output.path}: HDF5 {h5py.version.hdf5_version} lays out files otherwise than the"
+                " version that this one was begun with; go on with that version, or begin anew",
+                file=self._output.path,
+            )
+
+    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> list[int]:
+        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long.
+
+        Returns where each lies in the file.
+        """
+        return self._put(first_chunk, data, sizes, kept=False)
+
+    def _put(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int], *, kept: bool) -> list[int]:
+        at, offsets = 0, []
         # h5py enters HDF5 one thread at a time, except here, where it forgets to (seen in 3.14): another
         # thread that uses any HDF5 file meanwhile would corrupt the library's memory.
         with phil:
             for chunk, nbytes in enumerate(sizes, first_chunk):
-                self._dataset.write_direct_chunk(
-                    (chunk * self._chunk_rows, *self._rest), data[at : at + nbytes]
-                )
+                part = data[:nbytes] if kept else data[at : at + nbytes]
+                self._output.watch(part, kept=kept)
+                self._dataset.write_direct_chunk((chunk * self._chunk_rows, *self._rest), part)
+                offsets.append(self._output.found())
                 at += nbytes
         self.stored_nbytes += at
+        return offsets

@@ -137,6 +137,8 @@ class Plan:
     store_format: Format
     codec: Codec
     arrays: tuple[ArrayPlan, ...]
+    checksum: bool = False
+    """Whether every chunk is stored with a checksum that any reader verifies."""
 
     @property
     def rows(self) -> int:

@@ -24,6 +24,10 @@ _SYNC_FILE_RANGE_ALL = 1 | 2 | 4
 _SYNC_NBYTES = 32 << 20
 
 
+class DiscardedError(StoreError):
+    """A new store was written that nobody can want, and is discarded."""
+
+
 def check_destination(path: str, *, overwrite: bool, needed_nbytes: int) -> str:
     """The real path to write to, symbolic links followed.
 
@@ -180,7 +184,7 @@ def _rename_new(path: str, destination: str) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         os.rename(path, destination)
     except FileExistsError:
-        raise StoreError(
+        raise DiscardedError(
             f"{destination}: someone else made it in the meantime; that one is kept, this one discarded",
             file=destination,
         ) from None

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import operator
 import os
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
-from oocloader.conversion.check import check_store
-from oocloader.conversion.copying import Sink, copy_array
-from oocloader.conversion.encode import Codec, Format, encoder
-from oocloader.conversion.plan import ArrayPlan, Plan, Reading, check_sources, make_plan
-from oocloader.conversion.publish import aside, check_destination, publish, size_of, sync
+from oocloader.conversion.check import Verify, check_store, checked_verify
+from oocloader.conversion.checksums import check_room
+from oocloader.conversion.encode import Codec, Format
+from oocloader.conversion.job import SourceFiles, digest, job_of
+from oocloader.conversion.plan import Plan, Reading, check_sources, make_plan
+from oocloader.conversion.publish import check_destination, publish, size_of, sync
 from oocloader.conversion.report import ConvertReport
-from oocloader.errors import OocloaderError, SettingError, StoreError
+from oocloader.conversion.work import Work, begun_nbytes, made_by, open_work, remove_leftover
+from oocloader.conversion.write import write_store
+from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
+from oocloader.progress import bar
 from oocloader.stores import Store, StoredArray, open_store
+from oocloader.verification.manifest import write_manifests
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
 _SUFFIXES: dict[str, Format] = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
@@ -34,6 +39,9 @@ def convert(
     codec: str = "none",
     chunk_rows: int | None = None,
     overwrite: bool = False,
+    resume: bool = False,
+    verify: Verify = "sample",
+    checksum: bool = False,
     progress: bool = False,
 ) -> ConvertReport:
     """Write a source as a new chunked store, which appears under its name only when it is complete.
@@ -51,13 +59,22 @@ def convert(
     - `chunk_rows`: rows of a chunk, for every array; else near 8 MiB, at most a thousandth of the rows,
       but at least 64 KiB. Where that makes many chunks, Zarr chunks are packed into shards.
     - `overwrite`: replace what is there once the new store is complete.
+    - `resume`: go on with a conversion that was broken off, with the same source and options; begin it
+      where there is none, and do nothing where it is complete. Without it, unfinished work is an error.
+    - `verify`: what of the new store is compared with the source, bit by bit, before it gets its name:
+      `"sample"` (eight mebibytes an array), `"full"` or `"none"`. Shapes, dtypes and size are always checked.
+    - `checksum`: store every chunk with a checksum that all readers verify, crc32c in Zarr and
+      fletcher32 in HDF5. Rows cannot be read alone then. Without it damage is found by
+      `oocloader verify`, from the manifest that every new store has.
     - `progress`: draw a bar on stderr, if that is a terminal.
 
     The rows are copied bit by bit; attributes are not. Memory stays under 300 MiB, whatever the size of
     the source, unless a chunk of source or destination is larger than 32 MiB. Raises `OocloaderError`
-    children; then, and after Ctrl-C, nothing is left behind.
+    children. Where it is broken off, also by Ctrl-C or by a full disk, what is finished is kept beside
+    the destination for `resume=True`, and the error says so; of arrays in memory nothing is kept.
     """
     started = time.perf_counter()
+    verify = checked_verify(verify)
     chosen = Codec.parse(codec)
     path = _checked_path(destination)
     store_format = _format_of(path)
@@ -75,29 +92,102 @@ def convert(
             chunk_rows=chunk_rows,
             cores=_cores(),
         )
-        real = check_destination(path, overwrite=overwrite, needed_nbytes=plan.needed_nbytes)
-        with _explained(path, plan), aside(real) as new_path:
-            stored = _write(new_path, plan, sources, progress=progress)
+        plan = dataclasses.replace(plan, checksum=bool(checksum))
+        check_room(plan)
+        files = SourceFiles.of(sources.values())
+        if resume and files is None:
+            raise SettingError(
+                "resume: arrays in memory cannot be told from others, so nothing is kept of them; save them"
+                " (np.save) and convert the file"
+            )
+        options = {"codec": str(chosen), "chunk_rows": chunk_rows, "checksum": plan.checksum}
+        job = job_of(files, sources, plan, options)
+        real = os.path.realpath(path)
+        if resume and job is not None and os.path.lexists(real) and made_by(real, job):
+            remove_leftover(real, job)
+            return _report(path, plan, size_of(path), _Times.all_at(started), verify, kept_nbytes=plan.nbytes)
+        room = plan.needed_nbytes - (begun_nbytes(real) if resume else 0)
+        real = check_destination(path, overwrite=overwrite, needed_nbytes=room)
+        pieces = sum(array.pieces for array in plan.arrays)
+        with (
+            _explained(path, plan),
+            open_work(real, job, resume=resume, overwrite=overwrite, pieces=pieces) as work,
+            _explained(path, plan),
+            _source_watched(files, work),
+        ):
+            unchanged = files.check if files is not None and files.few else _nothing
+            with bar(plan.nbytes, shown=progress) as shown:
+                stored = write_store(work, plan, sources, advance=shown.update, check_source=unchanged)
             written = time.perf_counter()
-            check_store(new_path, plan, sources, least_nbytes=stored, destination=path)
+            with bar(plan.nbytes, shown=progress and verify == "full") as shown:
+                check_store(
+                    work.store,
+                    plan,
+                    sources,
+                    least_nbytes=stored.nbytes,
+                    destination=path,
+                    verify=verify,
+                    advance=shown.update,
+                )
+            write_manifests(work.store, plan.store_format, stored.manifests, job=digest(job))
             checked = time.perf_counter()
-            sync(new_path)
-            bytes_out = size_of(new_path)
-            publish(new_path, real, overwrite=overwrite)
-    finished = time.perf_counter()
+            sync(work.store)
+            bytes_out = size_of(work.store)
+            if files is not None:
+                files.check()
+            if work.journal is not None:
+                work.journal.rename()
+            publish(work.store, real, overwrite=overwrite)
+    times = _Times(started, written, checked, time.perf_counter())
+    return _report(path, plan, bytes_out, times, verify, kept_nbytes=stored.kept_nbytes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Times:
+    """When each part of the work was done, as `time.perf_counter` has it."""
+
+    started: float
+    written: float
+    checked: float
+    finished: float
+
+    @classmethod
+    def all_at(cls, started: float) -> _Times:
+        return cls(started, started, started, time.perf_counter())
+
+
+def _report(
+    path: str, plan: Plan, bytes_out: int, times: _Times, verify: Verify, *, kept_nbytes: int
+) -> ConvertReport:
     return ConvertReport(
         destination=path,
-        format=store_format,
-        codec=str(chosen),
+        format=plan.store_format,
+        codec=str(plan.codec),
         arrays=tuple(array.name for array in plan.arrays),
         rows=plan.rows,
         bytes_in=plan.nbytes,
         bytes_out=bytes_out,
-        seconds=finished - started,
-        seconds_writing=written - started,
-        seconds_checking=checked - written,
-        seconds_syncing=finished - checked,
+        bytes_resumed=kept_nbytes,
+        verify=verify,
+        seconds=times.finished - times.started,
+        seconds_writing=times.written - times.started,
+        seconds_checking=times.checked - times.written,
+        seconds_syncing=times.finished - times.checked,
     )
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _source_watched(files: SourceFiles | None, work: Work) -> Iterator[None]:
+    """Where the source changed, keep what is finished only if every piece is known to be older than that."""
+    try:
+        yield
+    except ChangedError:
+        work.keep = files is not None and files.few
+        raise
 
 
 def _checked_path(destination: str | os.PathLike[str]) -> str:
@@ -178,57 +268,6 @@ def _is_nameless_folder(path: str) -> bool:
         with open(os.path.join(path, "zarr.json"), "rb") as file:
             return bool(json.load(file)["node_type"] == "array")
     return ".zarray" in names or any(name.endswith(".npy") for name in names)
-
-
-class _Writer(Protocol):
-    def sink(self, array: ArrayPlan) -> _CountingSink: ...
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None: ...
-
-
-class _Bar(tqdm):  # type: ignore[misc] # tqdm has no stubs
-    monitor_interval = 0  # else a thread is started, which outlives the bar
-
-
-class _CountingSink(Sink, Protocol):
-    stored_nbytes: int
-
-
-def _write(path: str, plan: Plan, sources: dict[str, StoredArray], *, progress: bool) -> int:
-    """Write the store; the bytes of its chunks."""
-    stored = 0
-    # disable=None: silent where stderr is no terminal.
-    with _Bar(total=plan.nbytes, unit="B", unit_scale=True, disable=None if progress else True) as bar:
-        writer = _writer(path, plan)
-        try:
-            for array in plan.arrays:
-                sink = writer.sink(array)
-                copy_array(
-                    sources[array.name],
-                    sink,
-                    array,
-                    encode=encoder(plan.codec, plan.store_format, array.dtype.itemsize),
-                    advance=bar.update,
-                )
-                stored += sink.stored_nbytes
-        except BaseException:
-            writer.abandon()
-            raise
-        writer.close()
-    return stored
-
-
-def _writer(path: str, plan: Plan) -> _Writer:
-    # Each library is loaded only where its format is written.
-    if plan.store_format == "zarr":
-        from oocloader.conversion.zarr import ZarrWriter
-
-        return ZarrWriter(path, plan)
-    from oocloader.conversion.hdf5 import Hdf5Writer
-
-    return Hdf5Writer(path, plan)
 
 
 _NO_SPACE = {

@@ -16,13 +16,15 @@ import zarr
 
 from oocloader.conversion.encode import zarr_codecs
 from oocloader.conversion.plan import ArrayPlan, Plan
+from oocloader.errors import StoreError
 
 # Stands in a shard's index for a chunk that is not there.
 _MISSING = np.uint64(2**64 - 1)
+_METADATA = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
 
 
 class ZarrWriter:
-    """A new Zarr store in the folder `path`, which does not exist yet.
+    """A new Zarr store in the folder `path`, or the rest of one that was broken off.
 
     An only array named "" is the root of the store.
     """
@@ -30,6 +32,7 @@ class ZarrWriter:
     def __init__(self, path: str, plan: Plan) -> None:
         self._path = path
         self._files: list[_Files] = []
+        _remove_metadata(path)
         at_root = [array.name for array in plan.arrays] == [""]
         group = None if at_root else zarr.create_group(path, zarr_format=3)
         for array in plan.arrays:
@@ -56,6 +59,13 @@ class ZarrWriter:
     abandon = close
 
 
+def _remove_metadata(path: str) -> None:
+    """Have metadata written anew, whatever became of it."""
+    for folder, _, names in os.walk(path):
+        for name in _METADATA.intersection(names):
+            os.unlink(os.path.join(folder, name))
+
+
 def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
     sample_shape = array.shape[1:]
     return {
@@ -63,13 +73,18 @@ def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
         "dtype": array.dtype,
         "chunks": array.chunk_shape,
         "shards": None if array.shard_rows is None else (array.shard_rows, *sample_shape),
-        "compressors": zarr_codecs(plan.codec, array.dtype.itemsize) or None,
+        "compressors": _compressors(plan, array) or None,
         "filters": None,
         # Every chunk is written, so that it never stands for a value.
         "fill_value": array.dtype.type(0),
         # One folder for all chunks, in place of one for each axis and row of them.
         "chunk_key_encoding": {"name": "default", "separator": "."},
     }
+
+
+def _compressors(plan: Plan, array: ArrayPlan) -> list[dict[str, Any]]:
+    codecs = zarr_codecs(plan.codec, array.dtype.itemsize)
+    return [*codecs, {"name": "crc32c"}] if plan.checksum else codecs
 
 
 class _Files:
@@ -85,45 +100,77 @@ class _Files:
             self._index = np.full((self._per_shard, 2), _MISSING, "<u8")
         self._fd = -1
         self._at = 0
+        self._kept = False
 
-    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> None:
-        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long."""
+    def path_of(self, chunk: int) -> str:
+        """The file that a chunk lies in."""
+        name = ".".join(["c", str(chunk // self._per_shard), *["0"] * (len(self._array.shape) - 1)])
+        return os.path.join(self._folder, name)
+
+    def keep(self, first_chunk: int, offsets: Sequence[int], sizes: Sequence[int]) -> None:
+        """Take chunks `first_chunk` on for written, at `offsets` of their files, `sizes` bytes long.
+
+        Raises `StoreError` where they would be put elsewhere.
+        """
+        self._kept = True
+        found = self.write(first_chunk, np.broadcast_to(np.uint8(0), sum(sizes)), sizes)
+        self._kept = False
+        if found != list(offsets):
+            raise StoreError(f"{self._folder}: chunks were put in other places before; begin anew")
+
+    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> list[int]:
+        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long.
+
+        Returns where each lies in its file.
+        """
         done = taken = 0
+        offsets: list[int] = []
         while done < len(sizes):
             chunk = first_chunk + done
             within = chunk % self._per_shard
             here = sizes[done : done + self._per_shard - within]
             nbytes = sum(here)
             if within == 0:
-                self._open(chunk // self._per_shard)
+                self.close()
+                self._at = 0
+            if self._fd < 0:
+                self._open(chunk)
+            ends = self._at + np.cumsum(here, dtype=np.int64)
+            offsets += (ends - here).tolist()
             if self._index is not None:
-                ends = self._at + np.cumsum(here, dtype=np.int64)
                 self._index[within : within + len(here), 0] = ends - here
                 self._index[within : within + len(here), 1] = here
             self._put(data[taken : taken + nbytes])
             done, taken = done + len(here), taken + nbytes
             if within + len(here) == self._per_shard or chunk + len(here) == self._array.chunks:
                 self._finish()
+        return offsets
 
-    def _open(self, number: int) -> None:
-        name = ".".join(["c", str(number), *["0"] * (len(self._array.shape) - 1)])
-        self._fd = os.open(os.path.join(self._folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        self._at = 0
+    def _open(self, chunk: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        self._fd = os.open(self.path_of(chunk), flags, 0o666)
 
     def _put(self, data: np.ndarray) -> None:
+        self.stored_nbytes += data.nbytes
+        if self._kept:
+            self._at += data.nbytes
+            return
         view = data.data
         while view:
-            written = os.write(self._fd, view)
+            written = os.pwrite(self._fd, view, self._at)
+            self._at += written
             view = view[written:]
-        self._at += data.nbytes
-        self.stored_nbytes += data.nbytes
 
     def _finish(self) -> None:
         if self._index is not None:
             index = self._index.tobytes()
             checksum = google_crc32c.value(index).to_bytes(4, "little")
+            kept, self._kept = self._kept, False
             self._put(np.frombuffer(index + checksum, np.uint8))
+            self._kept = kept
             self._index[:] = _MISSING
+        # What an interrupted conversion wrote beyond this is not ours.
+        os.ftruncate(self._fd, self._at)
         self.close()
 
     def close(self) -> None:

@@ -1,0 +1,67 @@
+"""`oocloader verify`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from oocloader.cli.arrays import named_sources
+from oocloader.errors import SettingError
+
+
+def verify(
+    stores: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE [OTHER]",
+            show_default=False,
+            help="The store to verify, and what it should be equal to: another store, or the source that"
+            " it was converted from.",
+        ),
+    ],
+    array: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SOURCE",
+            show_default=False,
+            help="An array of the store and what it should be equal to, as convert takes it; repeat it for"
+            " several arrays. Arrays that are not named are left out.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all that was found as JSON.")] = False,
+) -> None:
+    """Check every chunk of a store, alone or against another store, and name what is damaged or differs.
+
+    A store that convert wrote has a manifest: chunks that are not what they were are found without the
+    source. Against another store, every value is compared bit by bit. Exit code 1 if anything is damaged
+    or differs.
+
+    Example: oocloader verify train.zarr
+
+    Example: oocloader verify images.zarr images.npy
+
+    Example: oocloader verify train.h5 --array x=images.npy --array y=labels.npy
+    """
+    from oocloader.verification import verify as run  # not at the top: --help need not wait for it
+
+    store, other = _store_and_other(stores, array or [])
+    report = run(store, other, progress=True)
+    typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _store_and_other(stores: list[str], arrays: list[str]) -> tuple[str, str | dict[str, str] | None]:
+    if arrays:
+        if len(stores) != 1:
+            raise SettingError(
+                f"with --array, verify takes the store alone, got {len(stores)} paths: {', '.join(stores)}"
+            )
+        return stores[0], named_sources(arrays)
+    if len(stores) > 2:
+        raise SettingError(
+            f"verify takes a store and one to compare it with, got {len(stores)} paths: {', '.join(stores)}"
+        )
+    return stores[0], stores[1] if len(stores) == 2 else None
