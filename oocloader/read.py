@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.bands import Bands
+from oocloader.boxes import Box, Grain
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.pieces import Piece, cut, place, within
 from oocloader.timing import Counters
@@ -110,6 +111,15 @@ class MemoryReader:
     def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
         return self._array if self._array.flags.c_contiguous and self._array.dtype == self.dtype else None
 
+    @property
+    def grain(self) -> Grain:
+        strides = self._array.strides
+        order = sorted(range(len(self.shape)), key=lambda axis: -abs(strides[axis]))
+        return Grain((1,) * len(self.shape), tuple(order))
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        out[...] = self._array[box]
+
     def close(self) -> None:
         pass
 
@@ -150,7 +160,8 @@ class LibraryReader:
     """Rows that another library reads: `read_rows(start, stop, out)` fills `out`, by one thread at a time.
 
     Chunks are read whole, so that none is decoded twice in a pass; so are about four megabytes where
-    there are no chunks.
+    there are no chunks. `read_box(box, out)` and the `grain` of the array are given where the library can
+    read boxes; else whole rows are read, and cut.
     """
 
     row_access = False
@@ -167,8 +178,12 @@ class LibraryReader:
         store: str,
         array: str,
         close: Callable[[], None] | None = None,
+        grain: Grain | None = None,
+        read_box: Callable[[Box, np.ndarray], None] | None = None,
     ) -> None:
         self._read_rows = read_rows
+        self._grain = grain
+        self._read_box = read_box
         self._lock = threading.Lock()
         self._store = store
         self._array = array
@@ -189,10 +204,31 @@ class LibraryReader:
             decode=lambda band, lo, hi, out: [lambda: self._read(lo, hi, out, target.counters)],
         )
 
+    @property
+    def grain(self) -> Grain:
+        whole = Grain((self._band_rows, *self.shape[1:]), tuple(range(len(self.shape))))
+        return self._grain or whole
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        rows = box[0]
+        if self._read_box is not None:
+            read = self._read_box
+            self._guarded(rows.start, rows.stop, lambda: read(box, out))
+        elif out.shape[1:] == self.shape[1:]:
+            self._guarded(rows.start, rows.stop, lambda: self._read_rows(rows.start, rows.stop, out))
+        else:
+            whole = np.empty((rows.stop - rows.start, *self.shape[1:]), self.dtype)
+            self._guarded(rows.start, rows.stop, lambda: self._read_rows(rows.start, rows.stop, whole))
+            out[...] = whole[(slice(None), *box[1:])]
+
     def _read(self, lo: int, hi: int, out: np.ndarray, counters: Counters) -> None:
+        self._guarded(lo, hi, lambda: self._read_rows(lo, hi, out))
+        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes)
+
+    def _guarded(self, lo: int, hi: int, read: Callable[[], None]) -> None:
         try:
             with self._lock:
-                self._read_rows(lo, hi, out)
+                read()
         except OocloaderError:
             raise
         except Exception as error:
@@ -203,7 +239,6 @@ class LibraryReader:
                 array=self._array,
                 rows=(lo, hi),
             ) from error
-        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
@@ -233,6 +268,11 @@ class JoinedReader:
         self.starts = self._cuts()
         self.scratch_nbytes = max(reader.scratch_nbytes for reader in readers)
         self.row_access = all(reader.row_access for reader in readers)
+
+    @property
+    def parts(self) -> list[tuple[int, RowReader]]:
+        """The readers that are joined, each behind the number of its first row."""
+        return list(zip(self._first, self._readers, strict=False))
 
     def _cuts(self) -> tuple[int, ...]:
         """Where chunks do not go on from the part before in steps of `chunk_rows`."""

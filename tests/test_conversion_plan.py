@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from oocloader.conversion.check import sample
 from oocloader.conversion.encode import Codec
-from oocloader.conversion.plan import ArrayPlan, Reading, check_sources, default_chunk_rows, make_plan
+from oocloader.conversion.plan import (
+    ArrayPlan,
+    Reading,
+    check_rows,
+    check_sources,
+    default_chunk_rows,
+    make_plan,
+)
 from oocloader.errors import DataError, SettingError, UnsupportedArrayError
 from oocloader.stores import ArrayInfo
 
@@ -142,11 +149,11 @@ def test_threads_fit_into_memory() -> None:
 
 def test_arrays_must_agree_and_be_loadable() -> None:
     x = ArrayInfo("x", (10, 3), np.dtype("f4"))
-    short = ArrayInfo("y", (9,), np.dtype("i8"))
     bad = ArrayInfo("t", (10,), np.dtype("M8[ns]"), reader="none", reason="its dtype is datetime64[ns]: no")
     check_sources([x, x], where="in")
+    check_rows({"x": 10, "y": 10}, where="in")
     with pytest.raises(DataError, match=r"in: the arrays .*'x' has 10, 'y' has 9"):
-        check_sources([x, short], where="in")
+        check_rows({"x": 10, "y": 9}, where="in")
     with pytest.raises(UnsupportedArrayError, match=r"in: array 't' .*datetime64\[ns\]") as caught:
         check_sources([x, bad], where="in")
     assert (caught.value.file, caught.value.array) == ("in", "t")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from oocloader.conversion.plan import ArrayPlan, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,7 @@ class ConvertReport:
     - `bytes_in`: of the rows in memory; `bytes_out`: of the new store on the disk.
     - `seconds`: all of it, of which `seconds_writing`, `seconds_checking` (a sample read back and
       compared) and `seconds_syncing` (waiting for the disk).
+    - `choices`: what was chosen, why, and how to choose otherwise: a line each.
     """
 
     destination: str
@@ -27,6 +31,7 @@ class ConvertReport:
     seconds_writing: float
     seconds_checking: float
     seconds_syncing: float
+    choices: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -40,15 +45,41 @@ class ConvertReport:
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, for JSON."""
-        return {**asdict(self), "arrays": list(self.arrays), "ratio": self.ratio, "gb_per_s": self.gb_per_s}
+        lists = {"arrays": list(self.arrays), "choices": list(self.choices)}
+        return {**asdict(self), **lists, "ratio": self.ratio, "gb_per_s": self.gb_per_s}
 
     def __str__(self) -> str:
-        return (
+        summary = (
             f"{self.destination}: {self.rows:,} rows, {_size(self.bytes_in)} in, {_size(self.bytes_out)} out"
             f" ({self.codec}, ratio {self.ratio:.2f}), {self.seconds:.1f} s at {self.gb_per_s:.2f} GB/s"
             f" (writing {self.seconds_writing:.1f} s, checking {self.seconds_checking:.1f} s,"
             f" syncing {self.seconds_syncing:.1f} s)"
         )
+        return "\n".join((summary, *(f"  {choice}" for choice in self.choices)))
+
+
+def choices(plan: Plan, *, chunks: str, codec: str, temporary_nbytes: int) -> Iterator[str]:
+    """What was chosen for the new store: `chunks` and `codec` say why, `temporary_nbytes` were needed."""
+    yield f"codec {plan.codec}: {codec} (--codec)"
+    for array in plan.arrays:
+        what = f"{array.name or 'the array'}: {array.dtype} {array.shape}, {array.chunks:,} chunks of"
+        yield f"{what} {array.chunk_rows:,} rows ({_size(array.chunk_nbytes)}): {chunks} (--chunk-rows)"
+        if plan.store_format == "zarr":
+            yield f"{array.name or 'the array'}: {_files(array, plan)}"
+    if temporary_nbytes:
+        yield (
+            f"by way of {_size(temporary_nbytes)} of temporary files beside the destination: the source was"
+            " read once, in the order in which it is kept"
+        )
+
+
+def _files(array: ArrayPlan, plan: Plan) -> str:
+    if array.shard_rows is None:
+        return f"{array.files:,} files of a chunk each" + (" (--shards)" if plan.zarr_format == 3 else "")
+    return (
+        f"{array.files:,} files, shards of {array.shard_rows:,} rows"
+        f" ({_size(array.shard_rows * array.row_nbytes)}) (--shards)"
+    )
 
 
 def _size(nbytes: int) -> str:

@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -15,13 +16,16 @@ import numpy as np
 from tqdm import tqdm
 
 from oocloader.conversion.check import check_store
+from oocloader.conversion.choosing import AUTO, Choice, choose_codec
 from oocloader.conversion.copying import Sink, copy_array
 from oocloader.conversion.encode import Codec, Format, encoder
-from oocloader.conversion.plan import ArrayPlan, Plan, Reading, check_sources, make_plan
+from oocloader.conversion.options import checked_memory, checked_shards, checked_zarr_format, shaping
+from oocloader.conversion.plan import ArrayPlan, Plan, check_sources, make_plan
 from oocloader.conversion.publish import aside, check_destination, publish, size_of, sync
-from oocloader.conversion.report import ConvertReport
+from oocloader.conversion.report import ConvertReport, choices
+from oocloader.conversion.sources import open_source, opened_sources, prepare, wanted_arrays
 from oocloader.errors import OocloaderError, SettingError, StoreError
-from oocloader.stores import Store, StoredArray, open_store
+from oocloader.stores import Store, StoredArray
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
 _SUFFIXES: dict[str, Format] = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
@@ -33,6 +37,16 @@ def convert(
     *,
     codec: str = "none",
     chunk_rows: int | None = None,
+    shards: str | int = "auto",
+    zarr_format: int = 3,
+    for_memory: str | int | None = None,
+    shape: Any = None,
+    dtype: Any = None,
+    lossy: bool = False,
+    axis: Any = 0,
+    rows: slice | str | None = None,
+    shuffle: int | None = None,
+    shuffle_index: str | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> ConvertReport:
@@ -41,43 +55,93 @@ def convert(
     - `source`: anything `open_store` takes. `{"x": "x.npy", "y": "y.npy"}` puts several arrays of
       equally many rows into one store. An only array without a name (`.npy`, in memory) becomes the
       root of a Zarr store; in HDF5 it is named after the file.
-    - `destination`: ends in `.zarr` (Zarr format 3), `.h5` or `.hdf5`.
+    - `destination`: ends in `.zarr`, `.h5` or `.hdf5`.
     - `codec`: `none`, `zstd`, `gzip`, `lz4` or `blosc` (LZ4 behind a byte shuffle), with `:level` if
       wanted. Uncompressed chunks load fastest from memory and fast disks, and each row can be read
       alone; zstd pays where the disk is slower than zstd decodes (2 to 3 GB/s on two cores) and the
       data gets smaller, or room counts. In HDF5, programs other than this one need the package
       hdf5plugin for zstd, lz4 and blosc; lz4 in Zarr is not in its specification and is read by
-      zarr-python.
+      zarr-python. `auto` tries them on a sample and takes the one that loads fastest here from a disk that
+      reads 1 GB/s.
     - `chunk_rows`: rows of a chunk, for every array; else near 8 MiB, at most a thousandth of the rows,
-      but at least 64 KiB. Where that makes many chunks, Zarr chunks are packed into shards.
+      but at least 64 KiB.
+    - `shards`: of Zarr format 3. `auto` packs chunks into shards where they would be more than 64 files,
+      `none` never does; a number is the rows of a shard, whole chunks.
+    - `zarr_format`: 3, or 2 for programs that read no other; that has no shards, so chunks are larger.
+    - `for_memory`: of the device that the store is to be trained on, bytes or "8GiB": chunks are a 1024th of
+      it in place of 8 MiB.
+    - `shape`: of a raw binary file, whose values follow each other in C order; the first number may be -1.
+      `dtype` then says what they are, byte order included (`>f4`).
+    - `dtype`: to convert to. Every value must survive, else `DataError` says which does not; `lossy` lets
+      values be rounded, but never leave the range of the new dtype.
+    - `axis`: of the source that becomes the rows.
+    - `rows`: a slice, or text such as "1000:2000": rows that are taken.
+    - `shuffle`: a seed. The rows are put in a random order, the same for all arrays, which depends on the
+      seed and the number of rows alone. `shuffle_index` names an array to store it in: row i of the new
+      store is row `index[i]` of the source.
+    - `shape`, `dtype` and `axis` may be dicts by the names of arrays.
     - `overwrite`: replace what is there once the new store is complete.
     - `progress`: draw a bar on stderr, if that is a terminal.
 
-    The rows are copied bit by bit; attributes are not. Memory stays under 300 MiB, whatever the size of
-    the source, unless a chunk of source or destination is larger than 32 MiB. Raises `OocloaderError`
-    children; then, and after Ctrl-C, nothing is left behind.
+    The rows are copied bit by bit, with the attributes and the fill value of their array. Memory stays under
+    300 MiB (400 MiB where rows are shuffled or spread over the source), whatever the size of the source,
+    unless a chunk of source or destination is larger than 32 MiB. Rows that are shuffled, that another axis
+    becomes, or that are spread over the source (Fortran order, chunks that hold parts of many rows) go
+    through a temporary file beside the destination, as large as the rows: the source is read once.
+    Otherwise a chunk of the source is decoded at most twice. Raises `OocloaderError` children; then, and
+    after Ctrl-C, nothing is left behind.
     """
     started = time.perf_counter()
-    chosen = Codec.parse(codec)
+    asked = shaping(
+        shape=shape,
+        dtype=dtype,
+        lossy=lossy,
+        axis=axis,
+        rows=rows,
+        shuffle=shuffle,
+        shuffle_index=shuffle_index,
+    )
+    choice = (
+        None if codec == AUTO else Choice(Codec.parse(codec), "as asked for" if codec != "none" else _RAW)
+    )
     path = _checked_path(destination)
     store_format = _format_of(path)
     chunk_rows = _checked_rows(chunk_rows)
-    with open_store(source) as store:
-        names = _new_names(source, store, store_format)
-        for name in names:
+    packing, version = checked_shards(shards), checked_zarr_format(zarr_format)
+    memory, cores = checked_memory(for_memory), _cores()
+    with open_source(source, asked) as store:
+        nameless = asked.shapes.every is not None or _is_nameless(source)
+        names = _new_names(store, at_root=store_format == "zarr" and nameless and shuffle_index is None)
+        for name in (*names, *(() if shuffle_index is None else (shuffle_index,))):
             _check_name(name)
         check_sources((store.arrays[name] for name in names.values()), where=store.path)
-        sources = {new: store[name] for new, name in names.items()}
+        wanted = wanted_arrays(store, names, asked)
+        if choice is None:
+            choice = choose_codec(
+                wanted.values(), store_format=store_format, chunk_rows=chunk_rows, cores=cores
+            )
+        shuffled = asked.shuffle is not None
         plan = make_plan(
-            {new: (array.info, _reading(array)) for new, array in sources.items()},
+            {new: (one.info, one.reading(shuffled=shuffled)) for new, one in wanted.items()},
             store_format=store_format,
-            codec=chosen,
+            codec=choice.codec,
             chunk_rows=chunk_rows,
-            cores=_cores(),
+            cores=cores,
+            shards=packing,
+            zarr_format=version,
+            for_memory=memory,
+            fills={new: one.fill for new, one in wanted.items()},
         )
-        real = check_destination(path, overwrite=overwrite, needed_nbytes=plan.needed_nbytes)
-        with _explained(path, plan), aside(real) as new_path:
-            stored = _write(new_path, plan, sources, progress=progress)
+        if plan.warning:
+            warnings.warn(f"{path}: {plan.warning}", UserWarning, stacklevel=2)
+        temporary = sum(one.scratch_nbytes(shuffled=shuffled) for one in wanted.values())
+        real = check_destination(path, overwrite=overwrite, needed_nbytes=plan.needed_nbytes + temporary)
+        with (
+            _explained(path, plan),
+            opened_sources(wanted, plan, asked, folder=os.path.dirname(real), cores=cores) as sources,
+            aside(real) as new_path,
+        ):
+            stored = _write(new_path, plan, sources, first_nbytes=temporary, progress=progress)
             written = time.perf_counter()
             check_store(new_path, plan, sources, least_nbytes=stored, destination=path)
             checked = time.perf_counter()
@@ -88,7 +152,7 @@ def convert(
     return ConvertReport(
         destination=path,
         format=store_format,
-        codec=str(chosen),
+        codec=str(plan.codec),
         arrays=tuple(array.name for array in plan.arrays),
         rows=plan.rows,
         bytes_in=plan.nbytes,
@@ -97,7 +161,25 @@ def convert(
         seconds_writing=written - started,
         seconds_checking=checked - written,
         seconds_syncing=finished - checked,
+        choices=tuple(
+            choices(
+                plan,
+                chunks=_chunks_words(chunk_rows, memory),
+                codec=choice.why,
+                temporary_nbytes=temporary,
+            )
+        ),
     )
+
+
+_RAW = "not compressed, which loads fastest from memory and fast disks"
+
+
+def _chunks_words(chunk_rows: int | None, for_memory: int | None) -> str:
+    if chunk_rows is not None:
+        return "as asked for"
+    aim = "8 MiB" if for_memory is None else f"a 1024th of the {for_memory / 2**30:.3g} GiB of the device"
+    return f"near {aim}, at most a thousandth of the rows, at least 64 KiB"
 
 
 def _checked_path(destination: str | os.PathLike[str]) -> str:
@@ -141,19 +223,12 @@ def _check_name(name: str) -> None:
         )
 
 
-def _new_names(source: Any, store: Store, store_format: Format) -> dict[str, str]:
-    """Names in the new store -> names in the source; "" is the root of a Zarr store."""
+def _new_names(store: Store, *, at_root: bool) -> dict[str, str]:
+    """Names in the new store -> names in the source; an only array `at_root` of a Zarr store is called ""."""
     names = list(store.arrays)
     if not names:
         raise StoreError(f"{store.path}: holds no arrays, so there is nothing to convert", file=store.path)
-    if store_format == "zarr" and len(names) == 1 and _is_nameless(source):
-        return {"": names[0]}
-    return {name: name for name in names}
-
-
-def _reading(array: StoredArray) -> Reading:
-    reader = array.reader
-    return Reading(reader.chunk_rows, reader.scratch_nbytes)
+    return {"": names[0]} if at_root and len(names) == 1 else {name: name for name in names}
 
 
 def _cores() -> int:
@@ -196,15 +271,20 @@ class _CountingSink(Sink, Protocol):
     stored_nbytes: int
 
 
-def _write(path: str, plan: Plan, sources: dict[str, StoredArray], *, progress: bool) -> int:
-    """Write the store; the bytes of its chunks."""
+def _write(
+    path: str, plan: Plan, sources: dict[str, StoredArray], *, first_nbytes: int, progress: bool
+) -> int:
+    """Write the store; the bytes of its chunks. Rows of `first_nbytes` are laid aside before."""
     stored = 0
     # disable=None: silent where stderr is no terminal.
-    with _Bar(total=plan.nbytes, unit="B", unit_scale=True, disable=None if progress else True) as bar:
+    with _Bar(
+        total=plan.nbytes + first_nbytes, unit="B", unit_scale=True, disable=None if progress else True
+    ) as bar:
         writer = _writer(path, plan)
         try:
             for array in plan.arrays:
                 sink = writer.sink(array)
+                prepare(sources[array.name], bar.update)
                 copy_array(
                     sources[array.name],
                     sink,

@@ -11,6 +11,7 @@ from typing import Literal
 import h5py
 import numpy as np
 
+from oocloader.boxes import Box, Grain
 from oocloader.chunks import ChunkReader
 from oocloader.codecs import hdf5 as codecs
 from oocloader.codecs.chain import Chain, NoChain
@@ -135,6 +136,12 @@ def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
         # Not read_direct: h5py itself knows forms of numbers that HDF5 does not convert to those of `out`.
         out[...] = file.kept()[info.name][start:stop]
 
+    def read_box(box: Box, out: np.ndarray) -> None:
+        dataset = file.kept()[info.name]
+        # The axes of an array type follow those of the dataset, and are no part of its selection.
+        inner = (slice(None),) * dataset.ndim + box[dataset.ndim :]
+        out[...] = dataset[box[: dataset.ndim]][inner]
+
     return LibraryReader(
         read,
         shape=info.shape,
@@ -142,4 +149,6 @@ def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
         chunk_rows=None if info.chunk_shape is None else info.chunk_shape[0],
         store=file.path,
         array=info.name,
+        grain=None if info.chunk_shape is None else Grain(info.chunk_shape, tuple(range(len(info.shape)))),
+        read_box=None if info.chunk_shape is None else read_box,
     )
