@@ -48,8 +48,9 @@ class CastRows:
     def _lost(
         self, row: int, within: tuple[np.intp, ...], value: np.generic, became: np.generic
     ) -> DataError:
-        place = f"row {row}" + (f", element {tuple(int(i) for i in within)}" if within else "")
-        if self._lossy:
+        place = f"row {row} of the new array"
+        place += f", element {tuple(int(i) for i in within)}" if within else ""
+        if self._lossy or not _in_range(np.asarray([value]), became.dtype).all():
             what = f"{value} is outside what {became.dtype} can hold"
             remedy = f"take a wider dtype than {became.dtype}"
         else:

@@ -30,7 +30,7 @@ def check_store(
     with contextlib.ExitStack() as stack:
         with _blamed(path, destination):
             store = stack.enter_context(open_store(path))
-            written = {array.name: store[array.name or store.only_array()] for array in plan.arrays}
+            written = {array.name: store.find(array.name or store.only_array()) for array in plan.arrays}
         for array in plan.arrays:
             _check_array(path, written[array.name], array, sources[array.name], destination)
 

@@ -85,7 +85,7 @@ def shaping(
     return Shaping(
         shapes=_per_array("shape", shape, raw_shape),
         dtypes=dtypes,
-        axes=_per_array("axis", axis, lambda value: _integer("axis", value)),
+        axes=_per_array("axis", 0 if axis is None else axis, lambda value: _integer("axis", value)),
         lossy=bool(lossy),
         first=first,
         stop=stop,

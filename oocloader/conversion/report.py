@@ -62,10 +62,12 @@ def choices(plan: Plan, *, chunks: str, codec: str, temporary_nbytes: int) -> It
     """What was chosen for the new store: `chunks` and `codec` say why, `temporary_nbytes` were needed."""
     yield f"codec {plan.codec}: {codec} (--codec)"
     for array in plan.arrays:
-        what = f"{array.name or 'the array'}: {array.dtype} {array.shape}, {array.chunks:,} chunks of"
-        yield f"{what} {array.chunk_rows:,} rows ({_size(array.chunk_nbytes)}): {chunks} (--chunk-rows)"
+        name = array.name or "the array"
+        what = f"{name}: {array.dtype} {array.shape}, {_count(array.chunks, 'chunk')} of"
+        what += f" {_count(array.chunk_rows, 'row')} ({_size(array.chunk_nbytes)})"
+        yield f"{what}: {chunks} (--chunk-rows)"
         if plan.store_format == "zarr":
-            yield f"{array.name or 'the array'}: {_files(array, plan)}"
+            yield f"{name}: {_files(array, plan)}"
     if temporary_nbytes:
         yield (
             f"by way of {_size(temporary_nbytes)} of temporary files beside the destination: the source was"
@@ -75,11 +77,17 @@ def choices(plan: Plan, *, chunks: str, codec: str, temporary_nbytes: int) -> It
 
 def _files(array: ArrayPlan, plan: Plan) -> str:
     if array.shard_rows is None:
-        return f"{array.files:,} files of a chunk each" + (" (--shards)" if plan.zarr_format == 3 else "")
+        return f"{_count(array.files, 'file')} of a chunk each" + (
+            " (--shards)" if plan.zarr_format == 3 else ""
+        )
     return (
-        f"{array.files:,} files, shards of {array.shard_rows:,} rows"
+        f"{_count(array.files, 'file')}, shards of {_count(array.shard_rows, 'row')}"
         f" ({_size(array.shard_rows * array.row_nbytes)}) (--shards)"
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _size(nbytes: int) -> str:

@@ -16,6 +16,9 @@ from oocloader.layout import Files, Layout
 from oocloader.read import RowReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.dtypes import native, refusal
+from oocloader.stores.npy import MAGIC
+
+_KNOWN = {MAGIC: "a .npy file", b"\x89HDF\r\n\x1a\n": "an HDF5 file", b"PK\x03\x04": "a zip archive"}
 
 
 def raw_shape(shape: Any) -> tuple[int, ...]:
@@ -48,12 +51,18 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
         if not os.path.isfile(path):
             what = "is a folder" if os.path.isdir(path) else "no such file"
             raise StoreError(f"{path}: {what}; shape describes a file of raw values", file=path)
-        with open(path, "rb"):
-            files = Files.of(path)
+        with open(path, "rb") as stream:
+            head = stream.read(8)
+        files = Files.of(path)
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(f"{path}: cannot be read: {error.strerror}", file=path) from error
+    kind = next((kind for magic, kind in _KNOWN.items() if head.startswith(magic)), None)
+    if kind is not None:
+        raise SettingError(
+            f"shape: {path} is {kind}, which says its shape itself; leave shape out", file=path
+        )
     found = int(files.size[0])
     row_nbytes = math.prod(shape[1:]) * dtype.itemsize
     rows = found // row_nbytes if shape[0] == -1 else shape[0]
