@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+_T = TypeVar("_T")
 Box = tuple[slice, ...]
 """One slice an axis, with start and stop."""
 
@@ -38,7 +39,7 @@ class BoxReader(Protocol):
     def grain(self) -> Grain: ...
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
-        """Fill `out`, which has the shape of `box`, native byte order and C order."""
+        """Fill `out` with a box: its axes in the order of `grain.order`, native byte order and C order."""
 
 
 def box_shape(box: Box) -> tuple[int, ...]:
@@ -48,6 +49,15 @@ def box_shape(box: Box) -> tuple[int, ...]:
     (3, 4)
     """
     return tuple(part.stop - part.start for part in box)
+
+
+def in_order(items: Sequence[_T], order: Sequence[int]) -> tuple[_T, ...]:
+    """What belongs to each axis, in another order of the axes.
+
+    >>> in_order((10, 20, 30), (2, 0, 1))
+    (30, 10, 20)
+    """
+    return tuple(items[axis] for axis in order)
 
 
 def cut_boxes(shape: Sequence[int], grain: Grain, *, itemsize: int, most_nbytes: int) -> list[Box]:

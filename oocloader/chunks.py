@@ -415,11 +415,16 @@ class ChunkReader:
             decoded = out[whole.dest].reshape(-1).view(np.uint8)
         else:
             decoded = _scratch("decoded", layout.chunk_nbytes)
-        self._decoded(chunk, stored, decoded)
+        decoded = self._decoded(chunk, stored, decoded, straight=straight)
         if not straight:
             self._place(chunk, decoded, pieces, out)
 
-    def _decoded(self, chunk: int, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
+    def _decoded(
+        self, chunk: int, stored: np.ndarray, out: np.ndarray, *, straight: bool = False
+    ) -> np.ndarray:
+        """The bytes of a chunk: in `out` if they had to be decoded, or where they go `straight` there."""
+        if self._layout.chain.raw and not straight and stored.nbytes == out.nbytes:
+            return stored
         try:
             self._layout.chain.decode(stored, out, int(self._layout.mask[chunk]))
         except CodecError as error:

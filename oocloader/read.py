@@ -118,7 +118,7 @@ class MemoryReader:
         return Grain((1,) * len(self.shape), tuple(order))
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
-        out[...] = self._array[box]
+        out[...] = self._array[box].transpose(self.grain.order)
 
     def close(self) -> None:
         pass

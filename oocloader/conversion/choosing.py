@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oocloader.boxes import box_shape, in_order
 from oocloader.codecs import hdf5 as hdf5_codecs
 from oocloader.codecs import zarr as zarr_codecs_read
 from oocloader.codecs.chain import Chain
@@ -107,9 +108,11 @@ def take_sample(wanted: Wanted, chunk_rows: int | None) -> list[np.ndarray]:
         boxes = boxes_of(array.reader, most_nbytes=_PLACE_NBYTES)
         for number in _spread(len(boxes)):
             reader, box, _ = boxes[number]
-            values = np.empty(tuple(part.stop - part.start for part in box), array.info.dtype)
+            order = reader.grain.order
+            values = np.empty(in_order(box_shape(box), order), array.info.dtype)
             reader.read_box(box, values)
-            turned = np.ascontiguousarray(np.moveaxis(values, wanted.axis, 0)).reshape(-1)
+            rows_first = np.moveaxis(values, order.index(wanted.axis), 0)
+            turned = np.ascontiguousarray(rows_first).reshape(-1)
             found.append(turned[: _PLACE_NBYTES // turned.itemsize])
     else:
         taken = chunk_rows or default_chunk_rows(rows, row_nbytes)

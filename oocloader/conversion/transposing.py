@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.boxes import Box, BoxReader, box_shape, cut_boxes, within_rows
-from oocloader.conversion.rows import Advance, moved
+from oocloader.boxes import Box, BoxReader, box_shape, cut_boxes, in_order, within_rows
+from oocloader.conversion.rows import Advance
 from oocloader.conversion.scratch import Scratch
 from oocloader.conversion.steps import Work, in_steps
 from oocloader.errors import ClosedError
@@ -24,6 +24,8 @@ from oocloader.read import JoinedReader, RowReader
 
 # Smaller boxes mean smaller runs of bytes in the temporary file.
 BOX_NBYTES = 32 << 20
+# Of some tried with items of 1 to 4 bytes, the tiles that were turned fastest, twice as fast as the whole.
+_TILE_ROWS, _TILE_COLUMNS = 256, 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class _Kept:
 
     - `reader`, `box`: what reads it
     - `start`, `stop`: its rows; `across`: its place in each of them
-    - `offset`, `row_nbytes`: in the temporary file
+    - `offset`, `row_nbytes`: in the temporary file, where its rows have their axes in the order `axes`
     """
 
     reader: BoxReader
@@ -42,6 +44,7 @@ class _Kept:
     across: Box
     offset: int
     row_nbytes: int
+    axes: tuple[int, ...]
 
 
 class TransposedRows:
@@ -81,7 +84,16 @@ class TransposedRows:
                 dest[0] = slice(found[0].start + shift, found[0].stop + shift)
             rows = dest.pop(axis)
             self._kept.append(
-                _Kept(part, found, rows.start - moved_by, rows.stop - moved_by, tuple(dest), at, row_nbytes)
+                _Kept(
+                    reader=part,
+                    box=found,
+                    start=rows.start - moved_by,
+                    stop=rows.stop - moved_by,
+                    across=tuple(dest),
+                    offset=at,
+                    row_nbytes=row_nbytes,
+                    axes=tuple(n - (n > axis) for n in part.grain.order if n != axis),
+                )
             )
             at += math.prod(lengths) * reader.dtype.itemsize
         self._scratch: Scratch | None = None
@@ -103,20 +115,21 @@ class TransposedRows:
         scratch = self._scratch
         assert scratch is not None
         most = max(math.prod(box_shape(kept.box)) for kept in self._kept)
-        found = np.empty(most, self._dtype)
-        turned = found if self._axis == 0 else np.empty(most, self._dtype)
+        found, turned = np.empty(most, self._dtype), np.empty(most, self._dtype)
 
         def work(number: int) -> int:
             self._check_open()
             kept = self._kept[number]
-            lengths = box_shape(kept.box)
+            order = kept.reader.grain.order
+            lengths = in_order(box_shape(kept.box), order)
             count = math.prod(lengths)
             values = found[:count].reshape(lengths)
             kept.reader.read_box(kept.box, values)
-            if self._axis != 0:
-                rows_first = turned[:count].reshape(moved(lengths, self._axis))
-                rows_first[...] = np.moveaxis(values, self._axis, 0)
-            scratch.write(turned[:count], kept.offset)
+            at = order.index(self._axis)
+            if at > 0:
+                rows_first = np.moveaxis(values, at, 0)
+                turn(rows_first, turned[:count].reshape(rows_first.shape))
+            scratch.write((turned if at > 0 else found)[:count], kept.offset)
             return count * self._dtype.itemsize
 
         return work
@@ -130,9 +143,11 @@ class TransposedRows:
             lo, hi = max(start, kept.start), min(stop, kept.stop)
             if lo >= hi:
                 continue
-            found = np.empty((hi - lo, *box_shape(kept.across)), self._dtype)
+            lengths = in_order(box_shape(kept.across), kept.axes)
+            found = np.empty((hi - lo, *lengths), self._dtype)
             scratch.read(found, kept.offset + (lo - kept.start) * kept.row_nbytes)
-            out[(slice(lo - start, hi - start), *kept.across)] = found
+            placed = found.transpose(0, *(1 + kept.axes.index(axis) for axis in range(len(kept.axes))))
+            out[(slice(lo - start, hi - start), *kept.across)] = placed
 
     def close(self) -> None:
         self._closed = True
@@ -155,3 +170,16 @@ def boxes_of(reader: RowReader, *, most_nbytes: int = BOX_NBYTES) -> list[tuple[
     assert isinstance(reader, BoxReader)
     boxes = cut_boxes(reader.shape, reader.grain, itemsize=reader.dtype.itemsize, most_nbytes=most_nbytes)
     return [(reader, box, 0) for box in boxes]
+
+
+def turn(values: np.ndarray, out: np.ndarray) -> None:
+    """Copy `values` to `out`, of the same shape and in C order; by tiles where that transposes a matrix."""
+    matrix = np.moveaxis(values, 0, -1)
+    if not matrix.flags.c_contiguous:
+        out[...] = values
+        return
+    flat, to = matrix.reshape(-1, len(values)), out.reshape(len(values), -1)
+    for row in range(0, len(to), _TILE_ROWS):
+        for column in range(0, len(flat), _TILE_COLUMNS):
+            rows, columns = slice(row, row + _TILE_ROWS), slice(column, column + _TILE_COLUMNS)
+            to[rows, columns] = flat[columns, rows].T

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oocloader.boxes import Box, Grain, box_shape, runs_of
+from oocloader.boxes import Box, Grain, runs_of
 from oocloader.files import FileReader
 from oocloader.layout import Files
 from oocloader.pieces import Piece
@@ -65,14 +65,14 @@ class FortranReader:
         return self.chunk_rows * self.dtype.itemsize
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
-        """Fill `out` with a box: one call for each run of bytes in the file."""
+        """Fill `out` with a box, its axes reversed: one call for each run of bytes in the file."""
         offsets, run = runs_of(box[::-1], self.shape[::-1], self.dtype.itemsize)
-        found = np.empty(box_shape(box)[::-1], self._stored_dtype)
-        flat = found.reshape(-1).view(np.uint8)
+        flat = out.reshape(-1).view(np.uint8)
         with self._files.opened(0) as fd:
             for at, offset in enumerate(offsets.tolist()):
                 self._files.read(fd, 0, self._offset + offset, flat[at * run : (at + 1) * run])
-        out[...] = found.T
+        if self._stored_dtype != self.dtype:
+            out.byteswap(inplace=True)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None

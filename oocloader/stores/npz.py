@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oocloader.boxes import Box, Grain, box_shape, runs_of
+from oocloader.boxes import Box, Grain, runs_of
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Files
@@ -144,8 +144,8 @@ def _read_columns(source: InflatedBytes, header: Header, start: int, stop: int, 
 
 def _read_box(source: InflatedBytes, header: Header, box: Box, out: np.ndarray) -> None:
     offsets, run = runs_of(box[::-1], header.shape[::-1], header.dtype.itemsize)
-    found = np.empty(box_shape(box)[::-1], header.dtype)
-    flat = found.reshape(-1).view(np.uint8)
+    flat = out.reshape(-1).view(np.uint8)
     for at, offset in enumerate(offsets.tolist()):
         source.read(header.nbytes + offset, flat[at * run : (at + 1) * run])
-    out[...] = found.T
+    if header.dtype != out.dtype:
+        out.byteswap(inplace=True)
