@@ -70,13 +70,12 @@ def cast_values(values: np.ndarray, out: np.ndarray, *, lossy: bool) -> int | No
     >>> cast_values(np.array([1.0, 2.5]), np.empty(2, "i1"), lossy=True) is None
     True
     """
-    if np.can_cast(values.dtype, out.dtype, "safe"):
+    if always_survive(values.dtype, out.dtype):
         out[:] = values
         return None
-    good = _in_range(values, out.dtype)
     if lossy and out.dtype.kind in "iu" and values.dtype.kind in "fc":
-        values = np.rint(values.real) if values.dtype.kind == "c" else np.rint(values)
-        good &= _in_range(values, out.dtype)
+        values = np.rint(values)
+    good = _in_range(values, out.dtype)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
         # What is out of range would be undefined, or differ from machine to machine.
@@ -84,10 +83,22 @@ def cast_values(values: np.ndarray, out: np.ndarray, *, lossy: bool) -> int | No
         if not lossy:
             back = out.astype(values.dtype)
             good &= (back == values) | (_is_nan(values) & _is_nan(back))
-            if out.dtype.kind == "f" and values.dtype.kind in "iu":
+            if out.dtype.kind in "fc" and values.dtype.kind in "iu":
                 # The largest whole numbers round up to one beyond their range, which casts back to anything.
-                good &= out < np.ldexp(1.0, 8 * values.dtype.itemsize - (values.dtype.kind == "i"))
+                good &= out.real < np.ldexp(1.0, 8 * values.dtype.itemsize - (values.dtype.kind == "i"))
     return None if good.all() else int(np.argmin(good))
+
+
+def always_survive(old: np.dtype, new: np.dtype) -> bool:
+    """Whether every value of one dtype is one of the other.
+
+    >>> always_survive(np.dtype("i4"), np.dtype("f8")), always_survive(np.dtype("i8"), np.dtype("f8"))
+    (True, False)
+    """
+    if old.kind in "iu" and new.kind in "fc":
+        # NumPy calls it safe to cast int64 to float64, which has 53 bits.
+        return old.itemsize < new.itemsize // (2 if new.kind == "c" else 1)
+    return np.can_cast(old, new, "safe")
 
 
 def _is_nan(values: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ class TransposedRows:
         self._threads = threads
         self._kept: list[_Kept] = []
         at = 0
-        for part, box, shift in boxes_of(reader):
+        for part, box, shift in boxes_of(reader, most_nbytes=BOX_NBYTES):
             # Boxes of parts that are joined count rows from the part's first.
             moved_by = (start - shift) if axis == 0 else start
             found = within_rows(box, axis, moved_by, moved_by + shape[0])
@@ -159,7 +159,7 @@ class TransposedRows:
             raise ClosedError("the conversion was given up")
 
 
-def boxes_of(reader: RowReader, *, most_nbytes: int = BOX_NBYTES) -> list[tuple[BoxReader, Box, int]]:
+def boxes_of(reader: RowReader, *, most_nbytes: int) -> list[tuple[BoxReader, Box, int]]:
     """Every box of an array as it is kept, in order, what reads it, and the rows before its part."""
     if isinstance(reader, JoinedReader):
         return [

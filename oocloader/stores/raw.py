@@ -60,9 +60,7 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
         raise StoreError(f"{path}: cannot be read: {error.strerror}", file=path) from error
     kind = next((kind for magic, kind in _KNOWN.items() if head.startswith(magic)), None)
     if kind is not None:
-        raise SettingError(
-            f"shape: {path} is {kind}, which says its shape itself; leave shape out", file=path
-        )
+        raise SettingError(f"shape: {path} is {kind}, which has a shape of its own; leave it out", file=path)
     found = int(files.size[0])
     row_nbytes = math.prod(shape[1:]) * dtype.itemsize
     rows = found // row_nbytes if shape[0] == -1 else shape[0]
