@@ -46,12 +46,18 @@ def _scratch(name: str, nbytes: int) -> np.ndarray:
 
 
 class ChunkReader:
-    """Rows of one array by its `layout`. `store` names the store in messages."""
+    """Rows of one array by its `layout`. `store` names the store in messages.
+
+    `ask_fill` gives the fill value where `layout` does not say it, since nothing is missing.
+    """
 
     starts: tuple[int, ...] = (0,)
 
-    def __init__(self, layout: Layout, *, store: str) -> None:
+    def __init__(
+        self, layout: Layout, *, store: str, ask_fill: Callable[[], np.ndarray] | None = None
+    ) -> None:
         self._layout = layout
+        self._ask_fill = ask_fill
         self._store = store
         self._files = FileReader(layout.files)
         self.shape = layout.shape
@@ -131,7 +137,8 @@ class ChunkReader:
     @property
     def fill(self) -> np.ndarray:
         """What stands for values that are not stored: 0-d, native byte order."""
-        fill = self._layout.fill
+        missing = (self._layout.file < 0).any()
+        fill = self._layout.fill if missing or self._ask_fill is None else self._ask_fill()
         return fill if self._native else fill.byteswap().view(self.dtype)
 
     def read_box(self, box: Box, out: np.ndarray) -> None:

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.codecs import TransposeCodec
 
 from oocloader.boxes import Box, BoxReader, Grain, box_shape, cut_boxes, in_order, runs_of, within_rows
 from oocloader.stores import open_store
@@ -134,9 +135,7 @@ HALF = np.where(np.arange(31)[:, None, None] < 20, X, -7)
         (lambda folder: _zarr(folder, chunks=(8, 4, 4)), HALF, (0, 1, 2)),
         (lambda folder: _zarr(folder, chunks=(4, 3, 5), shards=(8, 6, 10)), HALF, (0, 1, 2)),
         (
-            lambda folder: _zarr(
-                folder, chunks=(8, 4, 4), filters=zarr.codecs.TransposeCodec(order=(2, 0, 1))
-            ),
+            lambda folder: _zarr(folder, chunks=(8, 4, 4), filters=TransposeCodec(order=(2, 0, 1))),
             HALF,
             (0, 1, 2),
         ),

@@ -431,30 +431,17 @@ def _edges(dtype: np.dtype) -> Iterator[Any]:
     if dtype.kind == "b":
         yield from (False, True)
     elif dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        yield from (0, 1, info.min, info.max, info.max - 1, info.max // 2 + 1, info.max // 3)
-        yield from (n for n in (255, 256, 2048, 2049, 2**24 + 1, 2**31, 2**53 + 1, 2**63) if n <= info.max)
+        limits = np.iinfo(dtype)
+        low, high = int(limits.min), int(limits.max)
+        yield from (0, 1, low, high, high - 1, high // 2 + 1, high // 3)
+        yield from (n for n in (255, 256, 2048, 2049, 2**24 + 1, 2**31, 2**53 + 1, 2**63) if n <= high)
     else:
-        real = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-        info = np.finfo(real)
-        values = [
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            0.5,
-            0.1,
-            127.0,
-            128.0,
-            255.0,
-            256.0,
-            -129.0,
-            float("nan"),
-            float("inf"),
-        ]
-        values += [float(info.max), float(info.min), float(info.tiny), 65504.0, 2.0**31, 2.0**63, 2.0**64]
+        info = np.finfo(np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype)
+        values = [0.0, -0.0, 1.0, -1.0, 0.5, 0.1, 127.0, 128.0, 255.0, 256.0, -129.0]
+        values += [float("nan"), float("inf"), float(info.max), float(info.min), float(info.tiny)]
+        values += [65504.0, 2.0**31, 2.0**63, 2.0**64]
         for value in values:
-            if abs(value) <= float(info.max) or value != value or value == float("inf"):
+            if abs(value) <= float(info.max) or not np.isfinite(value):
                 yield complex(value, 0) if dtype.kind == "c" else value
         if dtype.kind == "c":
             yield 1 + 2j

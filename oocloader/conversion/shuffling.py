@@ -99,10 +99,10 @@ class ShuffledRows:
             sorted_rows = np.empty_like(found)
 
             def work(number: int) -> int:
-                self._check_open()
                 start = number * block_rows
                 count = min(block_rows, rows - start)
                 try:
+                    self._check_open()
                     bucket = self._order.new(np.arange(start, start + count)) // size
                     by_bucket = np.argsort(bucket, kind="stable")
                     counts = np.bincount(bucket, minlength=len(filled))

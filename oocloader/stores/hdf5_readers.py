@@ -18,7 +18,7 @@ from oocloader.codecs.chain import Chain, NoChain
 from oocloader.errors import CorruptChunkError
 from oocloader.read import LibraryReader, MemoryReader, RowReader
 from oocloader.stores.base import ArrayInfo
-from oocloader.stores.hdf5_chunks import chunked_layout, contiguous_layout
+from oocloader.stores.hdf5_chunks import chunked_layout, contiguous_layout, fill_value
 from oocloader.stores.hdf5_file import Hdf5File
 from oocloader.stores.hdf5_types import plain_dtype, stored_otherwise
 
@@ -126,9 +126,16 @@ def make_reader(file: Hdf5File, info: ArrayInfo, storage: Storage) -> Callable[[
             except (RuntimeError, ValueError, ArithmeticError) as error:
                 what = f"{file.path}: array {info.name!r}: the list of its chunks is damaged: {error}"
                 raise CorruptChunkError(what, file=file.path, array=info.name) from error
-        return ChunkReader(layout, store=file.path)
+        return ChunkReader(layout, store=file.path, ask_fill=lambda: _fill(file, info.name))
 
     return make
+
+
+def _fill(file: Hdf5File, name: str) -> np.ndarray:
+    """The fill value of a dataset, 0-d and in the byte order of the file; zero where there is none."""
+    with file.opened() as opened:
+        dataset = opened[name]
+        return fill_value(dataset, plain_dtype(dataset.dtype))
 
 
 def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
