@@ -72,12 +72,14 @@ class RowReader(Protocol):
         """Let go of open files."""
 
 
-def read_rows(reader: RowReader, start: int, stop: int, out: np.ndarray) -> None:
+def read_rows(
+    reader: RowReader, start: int, stop: int, out: np.ndarray, *, most_threads: int = _MOST_THREADS
+) -> None:
     """Fill `out` with rows `start:stop`, by several threads where there is much to read."""
     target = Target(out, Bands(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
     jobs = reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target)
-    threads = min(len(jobs), os.cpu_count() or 1, _MOST_THREADS)
-    if threads == 1 or out.nbytes < JOB_NBYTES:
+    threads = min(len(jobs), os.cpu_count() or 1, most_threads)
+    if threads <= 1 or out.nbytes < JOB_NBYTES:
         for job in jobs:
             job()
         return

@@ -105,7 +105,8 @@ def test_shards_only_where_there_would_be_many_files() -> None:
 
 
 def test_pieces_follow_large_source_chunks() -> None:
-    assert planned((10**6, 1024)).piece_rows == 8000
+    assert planned((10**6, 1024)).piece_rows == 2000
+    assert planned((10**6, 1024), reading=Reading(scattered=True)).piece_rows == 16_000
     assert planned((10**6, 1024), reading=Reading(5000)).piece_rows == 20_000
 
 
@@ -143,6 +144,7 @@ def test_threads_fit_into_memory() -> None:
     assert planned((10**6, 10_000), codec="zstd").threads == 10
     assert planned((100, 32 * MIB), codec="zstd").threads == 2
     assert planned((100, 32 * MIB), reading=Reading(None, 30 * MIB)).threads == 2
+    assert planned((100, 32 * MIB), codec="zstd", reading=Reading(copies=1)).threads == 1
     assert planned((100, GIB)).threads == 1
     assert planned((10, 10)).threads == 1  # no more than pieces
 

@@ -39,8 +39,8 @@ _MOST_PLAIN_CHUNK_NBYTES = 64 * _MIB
 # A folder of more files than this is slow to list, to copy and to remove.
 _FILE_FLOOD = 10_000
 
-# A thread reads and encodes this much at once.
-_PIECE_NBYTES = 8 * _MIB
+# A thread reads and encodes this much at once: little enough to stay in the processor's cache between both.
+_PIECE_NBYTES = 2 * _MIB
 # Where the rows of a piece come from all over a temporary file: larger pieces, longer runs.
 _SCATTERED_PIECE_NBYTES = 16 * _MIB
 _MOST_PIECE_NBYTES = 32 * _MIB

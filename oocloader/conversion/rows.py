@@ -7,7 +7,7 @@ from typing import Protocol, SupportsIndex
 
 import numpy as np
 
-from oocloader.read import RowReader
+from oocloader.read import RowReader, read_rows
 from oocloader.stores import ArrayInfo, StoredArray
 
 Advance = Callable[[int], object]
@@ -28,17 +28,19 @@ class Rows(Protocol):
 
 
 class StoredRows:
-    """Rows `first` on of an array of a store, as they are."""
+    """Rows `first` on of an array of a store, as they are. `threads` read what one call asks for."""
 
-    def __init__(self, array: StoredArray, first: int = 0) -> None:
+    def __init__(self, array: StoredArray, first: int = 0, *, threads: int = 1) -> None:
         self._array = array
         self._first = first
+        self._threads = threads
 
     def prepare(self, advance: Advance) -> None:
         pass
 
     def read(self, start: int, stop: int, out: np.ndarray) -> None:
-        self._array.read(self._first + start, self._first + stop, out)
+        first, last = self._first + start, self._first + stop
+        read_rows(self._array.reader, first, last, out, most_threads=self._threads)
 
     def close(self) -> None:
         pass

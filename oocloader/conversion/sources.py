@@ -268,9 +268,9 @@ def _opened(
     if base is None:
         assert order is not None
         return DerivedArray(wanted.info, OrderRows(order, wanted.first), None)
-    if not (wanted.transposed or wanted.cast or order or wanted.first or plan.shape != base.info.shape):
-        return base
-    rows: Rows = StoredRows(base, wanted.first)
+    # Pieces are read by several threads at once, which need none of their own: unless they are so large
+    # that memory allows for few.
+    rows: Rows = StoredRows(base, wanted.first, threads=max(1, cores // plan.threads))
     if wanted.transposed:
         rows = TransposedRows(
             base.reader,
