@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,7 +264,6 @@ def test_a_source_that_shrinks_in_the_first_pass(tmp_path: Path, options: Any) -
         os.truncate(tmp_path / "x.npy", 1000)
         original(self, data, offset)
 
-    threads = threading.active_count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scratch, "write", cutting)
         patch.setattr(transposing, "BOX_NBYTES", 1_000_000)
@@ -268,7 +271,7 @@ def test_a_source_that_shrinks_in_the_first_pass(tmp_path: Path, options: Any) -
         with pytest.raises(ChangedError, match=r"x\.npy"):
             convert(tmp_path / "x.npy", tmp_path / "out.zarr", **options)
     assert os.listdir(tmp_path) == ["x.npy"]
-    assert threading.active_count() == threads
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocloader")]
 
 
 @pytest.mark.parametrize("options", [{"shuffle": 1}, {"axis": 1}])
@@ -512,3 +515,47 @@ def test_casting_one_of_several(tmp_path: Path) -> None:
     assert new_array(tmp_path / "o.zarr", "x").dtype == np.float32
     assert np.array_equal(new_array(tmp_path / "o.zarr", "x"), x)
     assert new_array(tmp_path / "o.zarr", "y").dtype == np.int64
+
+
+_PEAK = """
+import json, sys
+import h5py, imagecodecs, numcodecs, tqdm, zarr
+import oocloader.conversion.zarr, oocloader.stores.hdf5
+from oocloader.conversion import convert
+
+def resident(key):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(key)) / 1024
+
+before = resident("VmRSS")
+convert(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "options"), [("fortran", {}), ("across", {}), ("npy", {"shuffle": 1})])
+def test_memory_stays_small(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+    # 600 MB of zeros that take no room on the disk, and a 9 at the end.
+    shape = (50_000, 64, 64, 3)
+    if kind == "across":
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            made = file.create_dataset("x", shape, "u1", chunks=(5000, 16, 16, 3))
+            made[-1, -1, -1, -1] = 9
+        source = tmp_path / "x.h5"
+    else:
+        source = tmp_path / "x.npy"
+        mapped = np.lib.format.open_memmap(source, "w+", "u1", shape, fortran_order=kind == "fortran")
+        mapped[-1, -1, -1, -1] = 9
+        del mapped
+    command = [sys.executable, "-c", _PEAK, str(source), str(tmp_path / "o.zarr"), json.dumps(options)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert float(done.stdout) < 250
+    with open_store(tmp_path / "o.zarr") as store:
+        array = store[store.only_array()]
+        place = 49_999
+        if "shuffle" in options:
+            place = int(Permutation(50_000, 1).new(np.array([49_999]))[0])
+        rows = array.read(place, place + 1)
+    assert rows.sum() == rows[0, -1, -1, -1] == 9
+    shutil.rmtree(tmp_path / "o.zarr")  # pytest keeps the folder
