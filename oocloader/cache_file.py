@@ -73,7 +73,7 @@ def _files(path: str) -> list[str | int] | None:
 def _read_by(reader: RowReader) -> object:
     """Which array of its files a reader reads, and how."""
     if isinstance(reader, JoinedReader):
-        return [_read_by(part) for part in reader.parts]
+        return [_read_by(part) for _, part in reader.parts]
     if isinstance(reader, ChunkReader):
         layout = reader.layout
         places = hashlib.sha256(layout.offset.tobytes() + layout.stored.tobytes())
@@ -147,7 +147,7 @@ def cache_file(folder: str, array: StoredArray, rows: RowSet) -> CacheFile | Non
 def _named(reader: RowReader) -> object:
     """The name of the array in its own store."""
     if isinstance(reader, JoinedReader):
-        return [_named(part) for part in reader.parts]
+        return [_named(part) for _, part in reader.parts]
     if isinstance(reader, ChunkReader):
         return reader.layout.array
     return reader.array if isinstance(reader, LibraryReader) else ""

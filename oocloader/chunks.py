@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from oocloader.boxes import Box, Grain, runs_of
 from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
 from oocloader.codecs.chain import CodecError
 from oocloader.cost import Cost, banded_cost, row_count, spans
@@ -20,6 +21,7 @@ from oocloader.layout import Layout
 from oocloader.lone import lone, read_lone
 from oocloader.pieces import Piece, apart, cut, place, shared_out
 from oocloader.read import JOB_NBYTES, Job, Target
+from oocloader.timing import Counters
 
 # Chunks this close in a file are read with one call: reading the gap costs less than another call.
 _GAP_NBYTES = 64 << 10
@@ -46,12 +48,18 @@ def _scratch(name: str, nbytes: int) -> np.ndarray:
 
 
 class ChunkReader:
-    """Rows of one array by its `layout`. `store` names the store in messages."""
+    """Rows of one array by its `layout`. `store` names the store in messages.
+
+    `ask_fill` gives the fill value where `layout` does not say it, since nothing is missing.
+    """
 
     starts: tuple[int, ...] = (0,)
 
-    def __init__(self, layout: Layout, *, store: str) -> None:
-        self.layout = self._layout = layout
+    def __init__(
+        self, layout: Layout, *, store: str, ask_fill: Callable[[], np.ndarray] | None = None
+    ) -> None:
+        self._layout = layout
+        self._ask_fill = ask_fill
         self._store = store
         self._files = FileReader(layout.files)
         self.shape = layout.shape
@@ -157,6 +165,73 @@ class ChunkReader:
         self._view = None
         self._files.close()
 
+    # -- boxes, which conversion reads where rows are spread over more than memory holds
+
+    @property
+    def grain(self) -> Grain:
+        layout = self._layout
+        if not self.row_access:
+            unit = layout.chunk_shape
+        elif layout.chunk_shape == layout.shape:
+            unit = (1,) * len(layout.shape)
+        else:
+            unit = (1, *layout.shape[1:])
+        return Grain(unit, tuple(range(len(layout.shape))))
+
+    @property
+    def fill(self) -> np.ndarray:
+        """What stands for values that are not stored: 0-d, native byte order."""
+        missing = (self._layout.file < 0).any()
+        fill = self._layout.fill if missing or self._ask_fill is None else self._ask_fill()
+        return fill if self._native else fill.byteswap().view(self.dtype)
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        """Fill `out` with a box; a chunk that lies in several boxes is decoded for each."""
+        layout = self._layout
+        rows = (box[0].start, box[0].stop)
+        if not self.row_access:
+            across = [
+                range(part.start // size, -(-part.stop // size))
+                for part, size in zip(box, layout.chunk_shape, strict=True)
+            ]
+            for index in itertools.product(*across):
+                self._decode_into(int(np.ravel_multi_index(index, layout.grid)), index, box, out)
+        elif out.shape[1:] == self.shape[1:]:
+            self._read_rows(*rows, out.view(layout.dtype), Counters())
+            if not self._native:
+                out.byteswap(inplace=True)
+        elif layout.chunk_shape == layout.shape and layout.file[0] >= 0:
+            offsets, run = runs_of(box, layout.shape, layout.dtype.itemsize)
+            flat = out.reshape(-1).view(np.uint8)
+            with self._where(rows):
+                for at, offset in enumerate(offsets.tolist()):
+                    self._read(0, int(layout.offset[0]) + offset, flat[at * run : (at + 1) * run])
+            if not self._native:
+                out.byteswap(inplace=True)
+        else:
+            whole = np.empty((rows[1] - rows[0], *self.shape[1:]), self.dtype)
+            self.read_box((box[0], *(slice(0, length) for length in self.shape[1:])), whole)
+            out[...] = whole[(slice(None), *box[1:])]
+
+    def _decode_into(self, chunk: int, index: tuple[int, ...], box: Box, out: np.ndarray) -> None:
+        """Put what `box` has of a chunk into `out`."""
+        layout = self._layout
+        held, dest = [], []
+        for at, size, part in zip(index, layout.chunk_shape, box, strict=True):
+            lo, hi = max(part.start, at * size), min(part.stop, (at + 1) * size)
+            held.append(slice(lo - at * size, hi - at * size))
+            dest.append(slice(lo - part.start, hi - part.start))
+        file = int(layout.file[chunk])
+        if file < 0:
+            out[tuple(dest)] = layout.fill
+            return
+        begin = int(layout.offset[chunk])
+        stored = _scratch("stored", self._end(chunk) - begin)
+        with self._where(self._rows_of(chunk)):
+            self._read(file, begin, stored)
+        decoded = self._decoded(chunk, stored, _scratch("decoded", layout.chunk_nbytes))
+        out[tuple(dest)] = self._values(decoded)[tuple(held)]
+
     # -- rows that lie in the file as they are
 
     def _map_all(self) -> np.ndarray | None:
@@ -254,14 +329,14 @@ class ChunkReader:
 
         def read() -> None:
             if straight:
-                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target)
+                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
                 return
             step = max(1, _HOT_NBYTES // max(1, self._layout.row_nbytes))
             for part in cut(piece, step):
                 rows = part.stop - part.start
                 hot = _scratch("rows", rows * self._layout.row_nbytes).view(self._layout.dtype)
                 hot = hot.reshape(rows, *self.shape[1:])
-                self._read_rows(part.start, part.stop, hot, target)
+                self._read_rows(part.start, part.stop, hot, target.counters)
                 began = time.perf_counter()
                 place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
                 target.counters.add(
@@ -311,7 +386,7 @@ class ChunkReader:
         with self._where((int(rows[0]), int(rows[-1]) + 1)):
             return read_lone(layout, self._files, rows, hot)
 
-    def _read_rows(self, start: int, stop: int, rows: np.ndarray, target: Target) -> None:
+    def _read_rows(self, start: int, stop: int, rows: np.ndarray, counters: Counters) -> None:
         began = time.perf_counter()
         calls = total = 0
         flat = rows.reshape(-1).view(np.uint8)
@@ -324,7 +399,7 @@ class ChunkReader:
                 begin = at * self._layout.row_nbytes
                 calls += self._read(file, offset, flat[begin : begin + nbytes])
                 total += nbytes
-        target.counters.add(read_calls=calls, read_bytes=total, read_s=time.perf_counter() - began)
+        counters.add(read_calls=calls, read_bytes=total, read_s=time.perf_counter() - began)
 
     # -- chunks that have to be decoded or put together
 
@@ -449,15 +524,33 @@ class ChunkReader:
             decoded = out[whole.dest].reshape(-1).view(np.uint8)
         else:
             decoded = _scratch("decoded", layout.chunk_nbytes)
-        try:
-            layout.chain.decode(stored, decoded, int(layout.mask[chunk]))
-        except CodecError as error:
-            raise self._damaged(chunk, str(error)) from error
+        decoded = self._decoded(chunk, stored, decoded, straight=straight)
         if straight:
             return 0.0
         began = time.perf_counter()
         self._place(chunk, decoded, pieces, out)
         return time.perf_counter() - began
+
+    def _decoded(
+        self, chunk: int, stored: np.ndarray, out: np.ndarray, *, straight: bool = False
+    ) -> np.ndarray:
+        """The bytes of a chunk: in `out` if they had to be decoded, or where they go `straight` there."""
+        if self._layout.chain.raw and not straight and stored.nbytes == out.nbytes:
+            return stored
+        try:
+            self._layout.chain.decode(stored, out, int(self._layout.mask[chunk]))
+        except CodecError as error:
+            raise self._damaged(chunk, str(error)) from error
+        return out
+
+    def _values(self, decoded: np.ndarray) -> np.ndarray:
+        """The values of a whole decoded chunk, in its shape and in the byte order of the store."""
+        layout = self._layout
+        values = decoded.view(layout.dtype)
+        if layout.axes is None:
+            return values.reshape(layout.chunk_shape)
+        shape = tuple(layout.chunk_shape[axis] for axis in layout.axes)
+        return values.reshape(shape).transpose(np.argsort(layout.axes))
 
     def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
         """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""
@@ -472,12 +565,7 @@ class ChunkReader:
             for piece in pieces:
                 out[(piece.dest, *across)] = layout.fill
             return
-        values = decoded.view(layout.dtype)
-        if layout.axes is None:
-            values = values.reshape(layout.chunk_shape)
-        else:
-            shape = tuple(layout.chunk_shape[axis] for axis in layout.axes)
-            values = values.reshape(shape).transpose(np.argsort(layout.axes))
+        values = self._values(decoded)
         values = values[(slice(None), *(slice(0, part.stop - part.start) for part in across))]
         for piece in pieces:
             rows = values[piece.start - first : piece.stop - first]

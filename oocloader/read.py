@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.bands import Bands
+from oocloader.boxes import Box, Grain
 from oocloader.buffers import FAULT_NBYTES
 from oocloader.cost import Cost, banded_cost, row_count
 from oocloader.errors import OocloaderError, StoreError
@@ -85,12 +86,14 @@ class RowReader(Protocol):
         """Let go of open files."""
 
 
-def read_rows(reader: RowReader, start: int, stop: int, out: np.ndarray) -> None:
+def read_rows(
+    reader: RowReader, start: int, stop: int, out: np.ndarray, *, most_threads: int = _MOST_THREADS
+) -> None:
     """Fill `out` with rows `start:stop`, by several threads where there is much to read."""
     target = Target(out, Bands(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
     jobs = reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target)
-    threads = min(len(jobs), os.cpu_count() or 1, _MOST_THREADS)
-    if threads == 1 or out.nbytes < JOB_NBYTES:
+    threads = min(len(jobs), os.cpu_count() or 1, most_threads)
+    if threads <= 1 or out.nbytes < JOB_NBYTES:
         for job in jobs:
             job()
         return
@@ -130,6 +133,15 @@ class MemoryReader:
     def cost(self, pieces: Sequence[Piece]) -> Cost:
         nbytes = row_count(pieces) * math.prod(self.shape[1:]) * self.dtype.itemsize
         return Cost(nbytes, nbytes, nbytes)
+
+    @property
+    def grain(self) -> Grain:
+        strides = self._array.strides
+        order = sorted(range(len(self.shape)), key=lambda axis: -abs(strides[axis]))
+        return Grain((1,) * len(self.shape), tuple(order))
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        out[...] = self._array[box].transpose(self.grain.order)
 
     def close(self) -> None:
         pass
@@ -188,7 +200,8 @@ class LibraryReader:
     """Rows that another library reads: `read_rows(start, stop, out)` fills `out`, by one thread at a time.
 
     Chunks are read whole, so that none is decoded twice in a pass; so are about four megabytes where
-    there are no chunks.
+    there are no chunks. `read_box(box, out)` and the `grain` of the array are given where the library can
+    read boxes; else whole rows are read, and cut.
     """
 
     row_access = False
@@ -205,8 +218,12 @@ class LibraryReader:
         store: str,
         array: str,
         close: Callable[[], None] | None = None,
+        grain: Grain | None = None,
+        read_box: Callable[[Box, np.ndarray], None] | None = None,
     ) -> None:
         self._read_rows = read_rows
+        self._grain = grain
+        self._read_box = read_box
         self._lock = threading.Lock()
         self._store = store
         self.array = array
@@ -228,12 +245,34 @@ class LibraryReader:
             decode=lambda band, lo, hi, out: [lambda: self._read(lo, hi, out, target.counters)],
         )
 
+    @property
+    def grain(self) -> Grain:
+        whole = Grain((self._band_rows, *self.shape[1:]), tuple(range(len(self.shape))))
+        return self._grain or whole
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        rows = box[0]
+        if self._read_box is not None:
+            read = self._read_box
+            self._guarded(rows.start, rows.stop, lambda: read(box, out))
+        elif out.shape[1:] == self.shape[1:]:
+            self._guarded(rows.start, rows.stop, lambda: self._read_rows(rows.start, rows.stop, out))
+        else:
+            whole = np.empty((rows.stop - rows.start, *self.shape[1:]), self.dtype)
+            self._guarded(rows.start, rows.stop, lambda: self._read_rows(rows.start, rows.stop, whole))
+            out[...] = whole[(slice(None), *box[1:])]
+
     def _read(self, lo: int, hi: int, out: np.ndarray, counters: Counters) -> None:
+        took = self._guarded(lo, hi, lambda: self._read_rows(lo, hi, out))
+        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes, library_s=took)
+
+    def _guarded(self, lo: int, hi: int, read: Callable[[], None]) -> float:
+        """Have the library read; the seconds that took. Its errors say where."""
         try:
             with self._lock:
                 began = time.perf_counter()
-                self._read_rows(lo, hi, out)
-                took = time.perf_counter() - began
+                read()
+                return time.perf_counter() - began
         except OocloaderError:
             raise
         except Exception as error:
@@ -244,7 +283,6 @@ class LibraryReader:
                 array=self.array,
                 rows=(lo, hi),
             ) from error
-        counters.add(read_calls=1, chunks_decoded=1, decoded_bytes=out.nbytes, library_s=took)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
@@ -271,7 +309,7 @@ class JoinedReader:
     gathered_nbytes = 0
 
     def __init__(self, readers: Sequence[RowReader]) -> None:
-        self.parts = self._readers = tuple(readers)
+        self._readers = tuple(readers)
         lengths = [reader.shape[0] for reader in readers]
         self._first = np.concatenate([[0], np.cumsum(lengths)]).tolist()
         self.shape = (self._first[-1], *readers[0].shape[1:])
@@ -281,6 +319,11 @@ class JoinedReader:
         self.starts = self._cuts()
         self.scratch_nbytes = max(reader.scratch_nbytes for reader in readers)
         self.row_access = all(reader.row_access for reader in readers)
+
+    @property
+    def parts(self) -> list[tuple[int, RowReader]]:
+        """The readers that are joined, each behind the number of its first row."""
+        return list(zip(self._first, self._readers, strict=False))
 
     def _cuts(self) -> tuple[int, ...]:
         """Where chunks do not go on from the part before in steps of `chunk_rows`."""

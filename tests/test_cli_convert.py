@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pty
@@ -18,8 +19,10 @@ import numpy as np
 import pytest
 import zarr
 
+import oocloader as ooc
 from numbered import rows_array
 from oocloader.cli import main
+from oocloader.cli.convert import convert as command_convert
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "npy_to_store.py"
 
@@ -30,7 +33,7 @@ def test_one_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", f"{tmp_path}/x.npy", f"{tmp_path}/x.zarr", "--codec", "zstd:3"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(f"{tmp_path}/x.zarr: 1,000 rows, 64.0 kB in, ")
-    assert out.count("\n") == 1
+    assert "1 chunk of 1,000 rows" in out
     assert err == ""  # no bar where stderr is no terminal
     found: Any = zarr.open_array(tmp_path / "x.zarr", mode="r")
     assert np.array_equal(found[:], x)
@@ -74,6 +77,15 @@ def test_several_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["x.npy", "a.txt"], 2, ("a.txt", ".zarr, .h5 or .hdf5")),
         (["x.npy", "a.zarr", "--codec", "zip"], 2, ("'zip' is unknown", "zstd")),
         (["x.npy", "a.zarr", "--chunk-rows", "0"], 2, ("chunk_rows", "got 0")),
+        (["x.npy", "a.zarr", "--dtype", "x"], 2, ("dtype", "'x'")),
+        (["x.npy", "a.zarr", "--dtype", "i1", "--dtype", "i2"], 2, ("--dtype", "NAME=VALUE", "'i1'")),
+        (["x.npy", "a.zarr", "--dtype", "x=i1", "--dtype", "x=i2"], 2, ("--dtype", "'x' is given twice")),
+        (["x.npy", "a.zarr", "--axis", "x=a"], 2, ("--axis", "'a'")),
+        (["x.npy", "a.zarr", "--rows", "1-2"], 2, ("rows", "'1-2'")),
+        (["x.npy", "a.zarr", "--shape", "5,2"], 2, ("dtype", "x.npy")),
+        (["x.npy", "a.zarr", "--shards", "some"], 2, ("shards", "'some'")),
+        (["x.npy", "a.zarr", "--zarr-format", "1"], 2, ("zarr_format", "got 1")),
+        (["half.npy", "a.zarr", "--dtype", "i1"], 1, ("half.npy", "row 1 ", "0.5", "--lossy")),
         (["none.npy", "a.zarr"], 1, ("none.npy",)),
         (["x.npy", "old.h5"], 1, ("old.h5", "exists already", "--overwrite")),
         (["x.npy", "nowhere/a.h5"], 1, ("nowhere", "does not exist")),
@@ -93,6 +105,7 @@ def test_what_is_wrong_is_one_line(
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.arange(10))
     np.save("y.npy", np.arange(9))
+    np.save("half.npy", np.arange(5) / 2)
     np.save("strings.npy", np.array(["one", "two"]))
     np.lib.format.open_memmap("large.npy", mode="w+", dtype="u1", shape=(5, 1 << 30))  # sparse
     (tmp_path / "old.h5").write_bytes(b"old")
@@ -105,6 +118,56 @@ def test_what_is_wrong_is_one_line(
     assert all(word in err for word in words)
     assert sorted(os.listdir()) == before
     assert (tmp_path / "old.h5").read_bytes() == b"old"
+
+
+def test_every_option_reaches_the_conversion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = rows_array(120, "uint8"), np.arange(240)
+    x.tofile(tmp_path / "x.bin")
+    np.save(tmp_path / "y.npy", y.reshape(2, 120))
+    arguments = [
+        f"--array=x={tmp_path}/x.bin",
+        f"--array=y={tmp_path}/y.npy",
+        "--shape=x=-1,4,4",
+        "--dtype=x=u1",
+        "--dtype=y=f4",
+        "--lossy",
+        "--axis=y=1",
+        "--rows=10:110",
+        "--shuffle=3",
+        "--shuffle-index=from",
+        "--codec=auto",
+        "--shards=20",
+        "--chunk-rows=5",
+        "--zarr-format=3",
+        "--for-memory=1GiB",
+    ]
+    assert main(["convert", *arguments, f"{tmp_path}/o.zarr", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["arrays"], report["rows"]) == (["x", "y", "from"], 100)
+    assert len(report["choices"]) == 8
+    found: Any = zarr.open_group(tmp_path / "o.zarr", mode="r")
+    order = found["from"][:]
+    assert sorted(order) == list(range(10, 110))
+    assert np.array_equal(found["x"][:], x[order])
+    assert np.array_equal(found["y"][:], y.reshape(2, 120).T[order])
+    assert (found["x"].shards, found["x"].chunks) == ((20, 4, 4), (5, 4, 4))
+    assert found["y"].dtype == np.float32
+
+
+def test_one_value_for_all_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", rows_array(50, "float32"))
+    options = ["--dtype", "int16", "--axis", "2", "--zarr-format", "2", "--shards", "none"]
+    assert main(["convert", f"{tmp_path}/x.npy", f"{tmp_path}/x.zarr", *options]) == 0
+    found: Any = zarr.open_array(tmp_path / "x.zarr", mode="r")
+    assert (found.dtype, found.metadata.zarr_format) == (np.int16, 2)
+    assert np.array_equal(found[:], np.moveaxis(rows_array(50, "int16"), 2, 0))
+
+
+def test_options_are_the_keywords_of_the_function() -> None:
+    # What only the command has: its way to name arrays, and to print; it always shows progress.
+    command = set(inspect.signature(command_convert).parameters) - {"paths", "array", "as_json"}
+    function = set(inspect.signature(ooc.convert).parameters) - {"source", "destination", "progress"}
+    assert command == function
 
 
 def test_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -593,8 +593,9 @@ def test_report(tmp_path: Path) -> None:
     assert report.gb_per_s == report.bytes_in / report.seconds / 1e9
     parts = (report.seconds_writing, report.seconds_checking, report.seconds_syncing)
     assert report.seconds == pytest.approx(sum(parts))
-    line = str(report)
-    assert "\n" not in line
+    line, *chosen = str(report).splitlines()
+    assert [choice.strip() for choice in chosen] == list(report.choices)
+    assert len(chosen) == 5
     assert all(word in line for word in (f"{tmp_path}/out.zarr", "1,000 rows", "1.0 MB in", "zstd:2", "GB/s"))
     assert report.as_dict() == {
         "destination": str(tmp_path / "out.zarr"),
@@ -606,6 +607,7 @@ def test_report(tmp_path: Path) -> None:
         "bytes_out": report.bytes_out,
         "bytes_resumed": 0,
         "verify": "sample",
+        "choices": list(report.choices),
         "ratio": report.ratio,
         "seconds": report.seconds,
         "seconds_writing": report.seconds_writing,

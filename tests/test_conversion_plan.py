@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from oocloader.conversion.check import sample
 from oocloader.conversion.encode import Codec
-from oocloader.conversion.plan import ArrayPlan, Reading, check_sources, default_chunk_rows, make_plan
+from oocloader.conversion.plan import (
+    ArrayPlan,
+    Reading,
+    check_rows,
+    check_sources,
+    default_chunk_rows,
+    make_plan,
+)
 from oocloader.errors import DataError, SettingError, UnsupportedArrayError
 from oocloader.stores import ArrayInfo
 
@@ -98,7 +105,8 @@ def test_shards_only_where_there_would_be_many_files() -> None:
 
 
 def test_pieces_follow_large_source_chunks() -> None:
-    assert planned((10**6, 1024)).piece_rows == 8000
+    assert planned((10**6, 1024)).piece_rows == 2000
+    assert planned((10**6, 1024), reading=Reading(scattered=True)).piece_rows == 16_000
     assert planned((10**6, 1024), reading=Reading(5000)).piece_rows == 20_000
 
 
@@ -136,17 +144,18 @@ def test_threads_fit_into_memory() -> None:
     assert planned((10**6, 10_000), codec="zstd").threads == 10
     assert planned((100, 32 * MIB), codec="zstd").threads == 2
     assert planned((100, 32 * MIB), reading=Reading(None, 30 * MIB)).threads == 2
+    assert planned((100, 32 * MIB), codec="zstd", reading=Reading(copies=1)).threads == 1
     assert planned((100, GIB)).threads == 1
     assert planned((10, 10)).threads == 1  # no more than pieces
 
 
 def test_arrays_must_agree_and_be_loadable() -> None:
     x = ArrayInfo("x", (10, 3), np.dtype("f4"))
-    short = ArrayInfo("y", (9,), np.dtype("i8"))
     bad = ArrayInfo("t", (10,), np.dtype("M8[ns]"), reader="none", reason="its dtype is datetime64[ns]: no")
     check_sources([x, x], where="in")
+    check_rows({"x": 10, "y": 10}, where="in")
     with pytest.raises(DataError, match=r"in: the arrays .*'x' has 10, 'y' has 9"):
-        check_sources([x, short], where="in")
+        check_rows({"x": 10, "y": 9}, where="in")
     with pytest.raises(UnsupportedArrayError, match=r"in: array 't' .*datetime64\[ns\]") as caught:
         check_sources([x, bad], where="in")
     assert (caught.value.file, caught.value.array) == ("in", "t")

@@ -329,7 +329,7 @@ def test_a_host_that_is_full(make_store: Callable[..., Numbered], monkeypatch: p
     with ooc.Loader(make_store("h5").source, "x", "y", residency="device") as loader:
         # Full by the time that rows are to be kept.
         monkeypatch.setattr(budget, "available_host_memory", lambda: 1000)
-        with pytest.raises(ooc.SettingError, match="and 1000 bytes of memory are free; use residency='stream"):
+        with pytest.raises(ooc.SettingError, match="and 1000 bytes of memory are free; use residency="):
             list(loader)
 
 

@@ -7,6 +7,7 @@ sums every byte through a view of the tensor.
     python tools/bench.py                                      # everything, about eight minutes
     python tools/bench.py --quick                              # small data, under a minute
     python tools/bench.py --only load --store hdf5-zstd --json zstd.json --plot zstd.png
+    python tools/bench.py convert                              # the converter, about four minutes
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import tensorflow as tf
 
-from benchmark import machine, report
+from benchmark import conversions, machine, report
 from benchmark.floor import WRITTEN, floor
 from benchmark.limits import cold, many_chunks
 from benchmark.loading import Settings, load, small_rows
@@ -138,6 +139,9 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list
 
 
 def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["convert"]:
+        return conversions.main(arguments[1:])
     options = parse(arguments)
     # The target is the CPU, also where there is a GPU.
     tf.config.set_visible_devices([], "GPU")

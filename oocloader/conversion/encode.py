@@ -170,3 +170,22 @@ def zarr_codecs(codec: Codec, itemsize: int) -> list[dict[str, Any]]:
                 "blocksize": 0,
             }
     return [{"name": codec.name, "configuration": configuration}]
+
+
+def zarr2_compressor(codec: Codec, itemsize: int) -> dict[str, Any] | None:
+    """The compressor of Zarr format 2 metadata."""
+    match codec.name:
+        case "none":
+            return None
+        case "lz4":
+            return {"id": "lz4", "acceleration": codec.level}
+        case "blosc":
+            return {
+                "id": "blosc",
+                "cname": "lz4",
+                "clevel": codec.level,
+                "shuffle": blosc_shuffle(itemsize),
+                "blocksize": 0,
+            }
+        case _:
+            return {"id": codec.name, "level": codec.level}

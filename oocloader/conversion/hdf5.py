@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -53,9 +54,18 @@ class Hdf5Writer:
             properties.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
         if plan.checksum:
             properties.set_fletcher32()
-        return self._file.create_dataset(
+        if array.fill:
+            properties.set_fill_value(array.fill_value)
+        dataset = self._file.create_dataset(
             array.name, array.shape, array.dtype, chunks=array.chunk_shape, dcpl=properties
         )
+        for name, value in array.attrs.items():
+            try:
+                dataset.attrs[name] = value
+            except (TypeError, ValueError):
+                # What HDF5 has no type for, such as None or lists of lists, as JSON.
+                dataset.attrs[name] = json.dumps(value)
+        return dataset
 
     def sink(self, array: ArrayPlan) -> _Dataset:
         """Where the chunks of one array of the plan go."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
 from oocloader.conversion.encode import Codec, Format
+from oocloader.conversion.options import Shards
 from oocloader.errors import DataError, SettingError, UnsupportedArrayError
 from oocloader.stores import ArrayInfo
 
@@ -16,9 +18,12 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Large enough that a system call or a decoder's start does not count, small enough for many in a window.
 _CHUNK_NBYTES = 8 * _MIB
+_MOST_CHUNK_NBYTES = 32 * _MIB
 _LEAST_CHUNK_NBYTES = 64 * _KIB
 # Shuffling draws whole runs of rows: a thousand chunks leave it enough to draw from.
 _LEAST_CHUNKS = 1000
+# A window is about a quarter of the device's memory, and mixes well where it draws from 256 chunks.
+_CHUNKS_IN_MEMORY = 1024
 _PAGE = 4096
 
 # HDF5 keeps the size of a chunk in 32 bits.
@@ -28,20 +33,31 @@ _HDF5_CHUNK_LIMIT = 4 * _GIB
 _MOST_CHUNK_FILES = 64
 _SHARDS = 32
 _SHARD_NBYTES = _GIB
+# Where shards cannot be had, chunks grow until there are few files, as far as chunks should grow.
+_MOST_PLAIN_FILES = 256
+_MOST_PLAIN_CHUNK_NBYTES = 64 * _MIB
+# A folder of more files than this is slow to list, to copy and to remove.
+_FILE_FLOOD = 10_000
 
-# A thread reads and encodes this much at once.
-_PIECE_NBYTES = 8 * _MIB
+# A thread reads and encodes this much at once: little enough to stay in the processor's cache between both.
+_PIECE_NBYTES = 2 * _MIB
+# Where the rows of a piece come from all over a temporary file: larger pieces, longer runs.
+_SCATTERED_PIECE_NBYTES = 16 * _MIB
 _MOST_PIECE_NBYTES = 32 * _MIB
 _MOST_PIECE_CHUNKS = 1024
 # What all threads together may hold, unless one alone needs more.
 _MEMORY_NBYTES = 160 * _MIB
 
 
-def default_chunk_rows(rows: int, row_nbytes: int) -> int:
+def default_chunk_rows(
+    rows: int, row_nbytes: int, *, for_memory: int | None = None, most_chunks: int | None = None
+) -> int:
     """Rows of a chunk where the user does not say.
 
     Near 8 MiB, at most a thousandth of the rows, but at least 64 KiB; whole pages where that costs
-    little, since aligned chunks then lie next to each other without gaps.
+    little, since aligned chunks then lie next to each other without gaps. `for_memory` (bytes of the device
+    the store is for) takes the place of the 8 MiB: a 1024th of it, at most 32 MiB. Where each chunk is a
+    file, chunks grow to at most 64 MiB to be `most_chunks` at most.
 
     >>> default_chunk_rows(80_000, 64 * 64 * 3)
     80
@@ -53,7 +69,11 @@ def default_chunk_rows(rows: int, row_nbytes: int) -> int:
     1
     """
     least = -(-_LEAST_CHUNK_NBYTES // row_nbytes)
-    wanted = max(min(_CHUNK_NBYTES // row_nbytes, rows // _LEAST_CHUNKS), least)
+    aim = _CHUNK_NBYTES if for_memory is None else min(for_memory // _CHUNKS_IN_MEMORY, _MOST_CHUNK_NBYTES)
+    wanted = max(min(aim // row_nbytes, rows // _LEAST_CHUNKS), least)
+    if most_chunks is not None and -(-rows // wanted) > most_chunks:
+        wanted = max(wanted, min(-(-rows // most_chunks), _MOST_PLAIN_CHUNK_NBYTES // row_nbytes))
+        return min(wanted, rows)
     page_rows = _PAGE // math.gcd(row_nbytes, _PAGE)
     rounded = wanted - wanted % page_rows
     if 8 * page_rows <= wanted and rounded >= least:
@@ -67,10 +87,14 @@ class Reading:
 
     - `chunk_rows`: rows that are read and decoded at once, `None` where any will do.
     - `scratch_nbytes`: memory that a thread needs for that besides the rows it wants.
+    - `copies`: how many times the rows it wants it needs besides.
+    - `scattered`: whether the rows of a piece lie in many places.
     """
 
     chunk_rows: int | None = None
     scratch_nbytes: int = 0
+    copies: float = 0
+    scattered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +106,8 @@ class ArrayPlan:
     - `shard_rows`: rows of a shard, whole chunks, `None` where each chunk is a file or HDF5 keeps it.
     - `piece_rows`: rows that a thread reads and encodes at once, whole chunks.
     - `threads`: how many do that.
+    - `fill`: the bytes of the fill value, native byte order; empty for zero.
+    - `attrs`: attributes, plain values.
     """
 
     name: str
@@ -91,6 +117,18 @@ class ArrayPlan:
     shard_rows: int | None
     piece_rows: int
     threads: int
+    fill: bytes = b""
+    attrs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def fill_value(self) -> np.ndarray:
+        """What is recorded as the value of what is not there, 0-d of `dtype`. Everything is there."""
+        return np.frombuffer(self.fill, self.dtype).reshape(()) if self.fill else np.zeros((), self.dtype)
+
+    @property
+    def files(self) -> int:
+        """Files of a Zarr store that hold its chunks."""
+        return -(-self.rows // (self.shard_rows or self.chunk_rows))
 
     @property
     def rows(self) -> int:
@@ -137,8 +175,22 @@ class Plan:
     store_format: Format
     codec: Codec
     arrays: tuple[ArrayPlan, ...]
+    zarr_format: Literal[2, 3] = 3
     checksum: bool = False
     """Whether every chunk is stored with a checksum that any reader verifies."""
+
+    @property
+    def warning(self) -> str:
+        """What to tell of a plan that makes too many files, empty where it does not."""
+        files = sum(array.files for array in self.arrays) if self.store_format == "zarr" else 0
+        if files <= _FILE_FLOOD:
+            return ""
+        remedy = "larger chunks (chunk_rows, --chunk-rows)"
+        if self.zarr_format == 3:
+            remedy = "shards (shards, --shards) or " + remedy
+        return (
+            f"the store will have {files:,} files, which file systems and quotas may not bear; take {remedy}"
+        )
 
     @property
     def rows(self) -> int:
@@ -155,10 +207,9 @@ class Plan:
 
 
 def check_sources(sources: Iterable[ArrayInfo], *, where: str) -> None:
-    """Whether these arrays can be converted into one store; `where` names the source in errors.
+    """Whether each of these arrays can be converted; `where` names the source in errors.
 
-    Raises `UnsupportedArrayError` for an array that cannot be loaded, `DataError` where the numbers of
-    rows differ.
+    Raises `UnsupportedArrayError` for an array that cannot be loaded.
     """
     infos = list(sources)
     good = next((info.name for info in infos if info.reader != "none"), None)
@@ -170,8 +221,12 @@ def check_sources(sources: Iterable[ArrayInfo], *, where: str) -> None:
                 file=where,
                 array=info.name,
             )
-    if len({info.shape[0] for info in infos}) > 1:
-        found = ", ".join(f"{info.name!r} has {info.shape[0]}" for info in infos)
+
+
+def check_rows(rows: Mapping[str, int], *, where: str) -> None:
+    """Whether arrays of so many rows, by name, can be in one store. Raises `DataError`."""
+    if len(set(rows.values())) > 1:
+        found = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
         raise DataError(f"{where}: the arrays differ in their number of rows: {found}", file=where)
 
 
@@ -182,18 +237,34 @@ def make_plan(
     codec: Codec,
     chunk_rows: int | None,
     cores: int,
+    shards: Shards = "auto",
+    zarr_format: Literal[2, 3] = 3,
+    for_memory: int | None = None,
+    fills: Mapping[str, np.ndarray] | None = None,
 ) -> Plan:
     """Plan to write these arrays, given by their names in the new store, which `check_sources` let pass.
 
-    Raises `SettingError` where chunks break a limit.
+    `fills` are the fill values of those that have one, 0-d. Raises `SettingError` where chunks break a
+    limit, or where there cannot be shards.
     """
+    if shards != "auto" and (store_format == "hdf5" or (zarr_format == 2 and shards != "none")):
+        what = "HDF5 keeps all chunks in one file" if store_format == "hdf5" else "Zarr format 2 has none"
+        raise SettingError(f"shards: {what}; leave it out")
+    if zarr_format == 2 and store_format == "hdf5":
+        raise SettingError("zarr_format: the destination is HDF5; leave it out, or write a .zarr")
+    plain_files = store_format == "zarr" and (zarr_format == 2 or shards == "none")
     arrays = []
     for name, (info, reading) in sources.items():
         rows, row_nbytes = info.shape[0], math.prod(info.shape[1:]) * info.dtype.itemsize
-        taken = default_chunk_rows(rows, row_nbytes) if chunk_rows is None else min(chunk_rows, rows)
+        taken = _chunk_rows(
+            rows, row_nbytes, chunk_rows, for_memory, _MOST_PLAIN_FILES if plain_files else None, shards
+        )
         _check_chunk(info, taken * row_nbytes, row_nbytes, store_format, codec)
         chunks = -(-rows // taken)
-        shard_chunks = _shard_chunks(chunks, taken * row_nbytes) if store_format == "zarr" else None
+        shard_chunks = None
+        if store_format == "zarr" and not plain_files:
+            shard_chunks = _shard_chunks(info, shards, taken, chunks, row_nbytes)
+        fill = (fills or {}).get(name)
         piece_rows = taken * _piece_chunks(reading, taken, row_nbytes, chunks)
         array = ArrayPlan(
             name=name,
@@ -203,9 +274,30 @@ def make_plan(
             shard_rows=None if shard_chunks is None else shard_chunks * taken,
             piece_rows=piece_rows,
             threads=_threads(reading, piece_rows * row_nbytes, -(-rows // piece_rows), codec, cores),
+            fill=b"" if fill is None or not any(fill.tobytes()) else fill.tobytes(),
+            attrs=info.attrs,
         )
         arrays.append(array)
-    return Plan(store_format, codec, tuple(arrays))
+    return Plan(store_format, codec, tuple(arrays), zarr_format)
+
+
+def _chunk_rows(
+    rows: int,
+    row_nbytes: int,
+    asked: int | None,
+    for_memory: int | None,
+    most_chunks: int | None,
+    shards: Shards,
+) -> int:
+    if asked is not None:
+        return min(asked, rows)
+    taken = default_chunk_rows(rows, row_nbytes, for_memory=for_memory, most_chunks=most_chunks)
+    if isinstance(shards, int):
+        # The largest part of a shard that is no larger, so that shards can be what was asked for.
+        taken = min(taken, shards)
+        while shards % taken:
+            taken -= 1
+    return taken
 
 
 def _check_chunk(info: ArrayInfo, nbytes: int, row_nbytes: int, store_format: Format, codec: Codec) -> None:
@@ -225,7 +317,19 @@ def _check_chunk(info: ArrayInfo, nbytes: int, row_nbytes: int, store_format: Fo
         )
 
 
-def _shard_chunks(chunks: int, chunk_nbytes: int) -> int | None:
+def _shard_chunks(
+    info: ArrayInfo, shards: Shards, chunk_rows: int, chunks: int, row_nbytes: int
+) -> int | None:
+    """Chunks of a shard, `None` where there are to be no shards."""
+    chunk_nbytes = chunk_rows * row_nbytes
+    if isinstance(shards, int):
+        if shards % chunk_rows:
+            raise SettingError(
+                f"shards: array {info.name!r}: a shard of {shards:,} rows is not a whole number of chunks of"
+                f" {chunk_rows:,}; take a multiple",
+                array=info.name,
+            )
+        return min(shards // chunk_rows, chunks)
     if chunks <= _MOST_CHUNK_FILES:
         return None
     packed = min(-(-chunks // _SHARDS), _SHARD_NBYTES // chunk_nbytes)
@@ -233,7 +337,7 @@ def _shard_chunks(chunks: int, chunk_nbytes: int) -> int | None:
 
 
 def _piece_chunks(reading: Reading, chunk_rows: int, row_nbytes: int, chunks: int) -> int:
-    wanted = _PIECE_NBYTES
+    wanted = _SCATTERED_PIECE_NBYTES if reading.scattered else _PIECE_NBYTES
     if reading.chunk_rows is not None:
         # A chunk of the source that straddles pieces is decoded for each: few pieces, few times.
         wanted = max(wanted, min(4 * reading.chunk_rows * row_nbytes, _MOST_PIECE_NBYTES))
@@ -242,5 +346,5 @@ def _piece_chunks(reading: Reading, chunk_rows: int, row_nbytes: int, chunks: in
 
 def _threads(reading: Reading, piece_nbytes: int, pieces: int, codec: Codec, cores: int) -> int:
     # One more than cores, since one of them waits for its turn to write.
-    each = piece_nbytes * (1 if codec.raw else 2) + reading.scratch_nbytes
+    each = int(piece_nbytes * ((1 if codec.raw else 2) + reading.copies)) + reading.scratch_nbytes
     return max(1, min(cores + 1, pieces, _MEMORY_NBYTES // each))

@@ -9,6 +9,7 @@ import json
 import operator
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,16 +17,19 @@ import numpy as np
 
 from oocloader.conversion.check import Verify, check_store, checked_verify
 from oocloader.conversion.checksums import check_room
+from oocloader.conversion.choosing import AUTO, Choice, choose_codec
 from oocloader.conversion.encode import Codec, Format
 from oocloader.conversion.job import SourceFiles, digest, job_of
-from oocloader.conversion.plan import Plan, Reading, check_sources, make_plan
+from oocloader.conversion.options import checked_memory, checked_shards, checked_zarr_format, shaping
+from oocloader.conversion.plan import Plan, check_sources, make_plan
 from oocloader.conversion.publish import check_destination, publish, size_of, sync
-from oocloader.conversion.report import ConvertReport
-from oocloader.conversion.work import Work, begun_nbytes, made_by, open_work, remove_leftover
+from oocloader.conversion.report import ConvertReport, choices
+from oocloader.conversion.sources import open_source, opened_sources, wanted_arrays
+from oocloader.conversion.work import Work, begun_codec, begun_nbytes, made_by, open_work, remove_leftover
 from oocloader.conversion.write import write_store
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
 from oocloader.progress import bar
-from oocloader.stores import Store, StoredArray, open_store
+from oocloader.stores import Store
 from oocloader.verification.manifest import write_manifests
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
@@ -38,6 +42,16 @@ def convert(
     *,
     codec: str = "none",
     chunk_rows: int | None = None,
+    shards: str | int = "auto",
+    zarr_format: int = 3,
+    for_memory: str | int | None = None,
+    shape: Any = None,
+    dtype: Any = None,
+    lossy: bool = False,
+    axis: Any = 0,
+    rows: slice | str | None = None,
+    shuffle: int | None = None,
+    shuffle_index: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify = "sample",
@@ -49,15 +63,31 @@ def convert(
     - `source`: anything `open_store` takes. `{"x": "x.npy", "y": "y.npy"}` puts several arrays of
       equally many rows into one store. An only array without a name (`.npy`, in memory) becomes the
       root of a Zarr store; in HDF5 it is named after the file.
-    - `destination`: ends in `.zarr` (Zarr format 3), `.h5` or `.hdf5`.
+    - `destination`: ends in `.zarr`, `.h5` or `.hdf5`.
     - `codec`: `none`, `zstd`, `gzip`, `lz4` or `blosc` (LZ4 behind a byte shuffle), with `:level` if
       wanted. Uncompressed chunks load fastest from memory and fast disks, and each row can be read
       alone; zstd pays where the disk is slower than zstd decodes (2 to 3 GB/s on two cores) and the
       data gets smaller, or room counts. In HDF5, programs other than this one need the package
       hdf5plugin for zstd, lz4 and blosc; lz4 in Zarr is not in its specification and is read by
-      zarr-python.
+      zarr-python. `auto` tries them on a sample and takes the one that loads fastest here from a disk that
+      reads 1 GB/s.
     - `chunk_rows`: rows of a chunk, for every array; else near 8 MiB, at most a thousandth of the rows,
-      but at least 64 KiB. Where that makes many chunks, Zarr chunks are packed into shards.
+      but at least 64 KiB.
+    - `shards`: of Zarr format 3. `auto` packs chunks into shards where they would be more than 64 files,
+      `none` never does; a number is the rows of a shard, whole chunks.
+    - `zarr_format`: 3, or 2 for programs that read no other; that has no shards, so chunks are larger.
+    - `for_memory`: of the device that the store is to be trained on, bytes or "8GiB": chunks are a 1024th of
+      it in place of 8 MiB.
+    - `shape`: of a raw binary file, whose values follow each other in C order; the first number may be -1.
+      `dtype` then says what they are, byte order included (`>f4`).
+    - `dtype`: to convert to. Every value must survive, else `DataError` says which does not; `lossy` lets
+      values be rounded, but never leave the range of the new dtype.
+    - `axis`: of the source that becomes the rows.
+    - `rows`: a slice, or text such as "1000:2000": rows that are taken.
+    - `shuffle`: a seed. The rows are put in a random order, the same for all arrays, which depends on the
+      seed and the number of rows alone. `shuffle_index` names an array to store it in: row i of the new
+      store is row `index[i]` of the source.
+    - `shape`, `dtype` and `axis` may be dicts by the names of arrays.
     - `overwrite`: replace what is there once the new store is complete.
     - `resume`: go on with a conversion that was broken off, with the same source and options; begin it
       where there is none, and do nothing where it is complete. Without it, unfinished work is an error.
@@ -68,55 +98,119 @@ def convert(
       `oocloader verify`, from the manifest that every new store has.
     - `progress`: draw a bar on stderr, if that is a terminal.
 
-    The rows are copied bit by bit; attributes are not. Memory stays under 300 MiB, whatever the size of
-    the source, unless a chunk of source or destination is larger than 32 MiB. Raises `OocloaderError`
-    children. Where it is broken off, also by Ctrl-C or by a full disk, what is finished is kept beside
-    the destination for `resume=True`, and the error says so; of arrays in memory nothing is kept.
+    The rows are copied bit by bit, with the attributes and the fill value of their array. Memory stays under
+    300 MiB (400 MiB where rows are shuffled or spread over the source), whatever the size of the source,
+    unless a chunk of source or destination is larger than 32 MiB. Rows that are shuffled, that another axis
+    becomes, or that are spread over the source (Fortran order, chunks that hold parts of many rows) go
+    through a temporary file beside the destination, as large as the rows: the source is read once.
+    Otherwise a chunk of the source is decoded at most twice. Raises `OocloaderError` children. Where it is
+    broken off, also by Ctrl-C or by a full disk, what is finished is kept beside the destination for
+    `resume=True`, and the error says so; of arrays in memory nothing is kept.
     """
     started = time.perf_counter()
     verify = checked_verify(verify)
-    chosen = Codec.parse(codec)
+    asked = shaping(
+        shape=shape,
+        dtype=dtype,
+        lossy=lossy,
+        axis=axis,
+        rows=rows,
+        shuffle=shuffle,
+        shuffle_index=shuffle_index,
+    )
+    options = {
+        "codec": codec,
+        "chunk_rows": chunk_rows,
+        "shards": shards,
+        "zarr_format": zarr_format,
+        "for_memory": for_memory,
+        "shape": shape,
+        "dtype": dtype,
+        "lossy": lossy,
+        "axis": axis,
+        "rows": rows,
+        "shuffle": shuffle,
+        "shuffle_index": shuffle_index,
+        "checksum": bool(checksum),
+    }
+    choice = (
+        None if codec == AUTO else Choice(Codec.parse(codec), "as asked for" if codec != "none" else _RAW)
+    )
     path = _checked_path(destination)
+    real = os.path.realpath(path)
+    begun = begun_codec(real) if resume and choice is None else None
+    if begun is not None:
+        choice = Choice(Codec.parse(begun), "chosen when the conversion was begun")
     store_format = _format_of(path)
     chunk_rows = _checked_rows(chunk_rows)
-    with open_store(source) as store:
-        names = _new_names(source, store, store_format)
-        for name in names:
+    packing, version = checked_shards(shards), checked_zarr_format(zarr_format)
+    if checksum and version == 2:
+        raise SettingError(
+            "checksum: Zarr format 2 has no place for a checksum behind its compressor; "
+            "leave out zarr_format=2"
+        )
+    memory, cores = checked_memory(for_memory), _cores()
+    with open_source(source, asked) as store:
+        nameless = asked.shapes.every is not None or _is_nameless(source)
+        names = _new_names(store, at_root=store_format == "zarr" and nameless and shuffle_index is None)
+        for name in (*names, *(() if shuffle_index is None else (shuffle_index,))):
             _check_name(name)
         check_sources((store.arrays[name] for name in names.values()), where=store.path)
-        sources = {new: store[name] for new, name in names.items()}
+        wanted = wanted_arrays(store, names, asked)
+        if choice is None:
+            choice = choose_codec(
+                wanted.values(), store_format=store_format, chunk_rows=chunk_rows, cores=cores
+            )
+        shuffled = asked.shuffle is not None
         plan = make_plan(
-            {new: (array.info, _reading(array)) for new, array in sources.items()},
+            {new: (one.info, one.reading(shuffled=shuffled)) for new, one in wanted.items()},
             store_format=store_format,
-            codec=chosen,
+            codec=choice.codec,
             chunk_rows=chunk_rows,
-            cores=_cores(),
+            cores=cores,
+            shards=packing,
+            zarr_format=version,
+            for_memory=memory,
+            fills={new: one.fill for new, one in wanted.items()},
         )
         plan = dataclasses.replace(plan, checksum=bool(checksum))
         check_room(plan)
-        files = SourceFiles.of(sources.values())
+        if plan.warning:
+            warnings.warn(f"{path}: {plan.warning}", UserWarning, stacklevel=2)
+        arrays = {new: one.array for new, one in wanted.items() if one.array is not None}
+        files = SourceFiles.of(arrays.values())
         if resume and files is None:
             raise SettingError(
                 "resume: arrays in memory cannot be told from others, so nothing is kept of them; save them"
                 " (np.save) and convert the file"
             )
-        options = {"codec": str(chosen), "chunk_rows": chunk_rows, "checksum": plan.checksum}
-        job = job_of(files, sources, plan, options)
-        real = os.path.realpath(path)
+        temporary = sum(one.scratch_nbytes(shuffled=shuffled) for one in wanted.values())
+        job = job_of(files, arrays, plan, options)
+        told = tuple(
+            choices(
+                plan,
+                chunks=_chunks_words(chunk_rows, memory),
+                codec=choice.why,
+                temporary_nbytes=temporary,
+            )
+        )
         if resume and job is not None and os.path.lexists(real) and made_by(real, job):
             remove_leftover(real, job)
-            return _report(path, plan, size_of(path), _Times.all_at(started), verify, kept_nbytes=plan.nbytes)
-        room = plan.needed_nbytes - (begun_nbytes(real) if resume else 0)
+            return _report(
+                path, plan, size_of(path), _Times.all_at(started), verify, told, kept_nbytes=plan.nbytes
+            )
+        room = plan.needed_nbytes + temporary - (begun_nbytes(real) if resume else 0)
         real = check_destination(path, overwrite=overwrite, needed_nbytes=room)
         pieces = sum(array.pieces for array in plan.arrays)
         with (
             _explained(path, plan),
+            opened_sources(wanted, plan, asked, folder=os.path.dirname(real), cores=cores) as sources,
             open_work(real, job, resume=resume, overwrite=overwrite, pieces=pieces) as work,
             _explained(path, plan),
             _source_watched(files, work),
         ):
             unchanged = files.check if files is not None and files.few else _nothing
-            with bar(plan.nbytes, shown=progress) as shown:
+            with bar(plan.nbytes + temporary, shown=progress) as shown:
                 stored = write_store(work, plan, sources, advance=shown.update, check_source=unchanged)
             written = time.perf_counter()
             with bar(plan.nbytes, shown=progress and verify == "full") as shown:
@@ -139,7 +233,7 @@ def convert(
                 work.journal.rename()
             publish(work.store, real, overwrite=overwrite)
     times = _Times(started, written, checked, time.perf_counter())
-    return _report(path, plan, bytes_out, times, verify, kept_nbytes=stored.kept_nbytes)
+    return _report(path, plan, bytes_out, times, verify, told, kept_nbytes=stored.kept_nbytes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +251,14 @@ class _Times:
 
 
 def _report(
-    path: str, plan: Plan, bytes_out: int, times: _Times, verify: Verify, *, kept_nbytes: int
+    path: str,
+    plan: Plan,
+    bytes_out: int,
+    times: _Times,
+    verify: Verify,
+    told: tuple[str, ...],
+    *,
+    kept_nbytes: int,
 ) -> ConvertReport:
     return ConvertReport(
         destination=path,
@@ -173,6 +274,7 @@ def _report(
         seconds_writing=times.written - times.started,
         seconds_checking=times.checked - times.written,
         seconds_syncing=times.finished - times.checked,
+        choices=told,
     )
 
 
@@ -188,6 +290,16 @@ def _source_watched(files: SourceFiles | None, work: Work) -> Iterator[None]:
     except ChangedError:
         work.keep = files is not None and files.few
         raise
+
+
+_RAW = "not compressed, which loads fastest from memory and fast disks"
+
+
+def _chunks_words(chunk_rows: int | None, for_memory: int | None) -> str:
+    if chunk_rows is not None:
+        return "as asked for"
+    aim = "8 MiB" if for_memory is None else f"a 1024th of the {for_memory / 2**30:.3g} GiB of the device"
+    return f"near {aim}, at most a thousandth of the rows, at least 64 KiB"
 
 
 def _checked_path(destination: str | os.PathLike[str]) -> str:
@@ -231,19 +343,12 @@ def _check_name(name: str) -> None:
         )
 
 
-def _new_names(source: Any, store: Store, store_format: Format) -> dict[str, str]:
-    """Names in the new store -> names in the source; "" is the root of a Zarr store."""
+def _new_names(store: Store, *, at_root: bool) -> dict[str, str]:
+    """Names in the new store -> names in the source; an only array `at_root` of a Zarr store is called ""."""
     names = list(store.arrays)
     if not names:
         raise StoreError(f"{store.path}: holds no arrays, so there is nothing to convert", file=store.path)
-    if store_format == "zarr" and len(names) == 1 and _is_nameless(source):
-        return {"": names[0]}
-    return {name: name for name in names}
-
-
-def _reading(array: StoredArray) -> Reading:
-    reader = array.reader
-    return Reading(reader.chunk_rows, reader.scratch_nbytes)
+    return {"": names[0]} if at_root and len(names) == 1 else {name: name for name in names}
 
 
 def _cores() -> int:

@@ -15,6 +15,7 @@ from oocloader.conversion.encode import encoder
 from oocloader.conversion.journal import Finished, Journal
 from oocloader.conversion.plan import ArrayPlan, Plan
 from oocloader.conversion.resume import usable
+from oocloader.conversion.sources import prepare
 from oocloader.conversion.work import Work
 from oocloader.stores import StoredArray
 from oocloader.verification.manifest import ArrayManifest
@@ -81,6 +82,8 @@ def write_store(
             rows = min(len(before) * array.piece_rows, array.rows)
             kept += rows * array.row_nbytes
             advance(rows * array.row_nbytes)
+            # Always, since the check reads the source too.
+            prepare(sources[array.name], advance)
             encode = encoder(plan.codec, plan.store_format, array.dtype.itemsize)
             copy_array(
                 sources[array.name],

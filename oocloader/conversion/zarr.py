@@ -1,20 +1,22 @@
-"""Writes Zarr format 3: metadata by zarr-python, chunk and shard files directly.
+"""Writes Zarr format 3 or 2: metadata by zarr-python, chunk and shard files directly.
 
 The shard format: https://zarr-specs.readthedocs.io, codec `sharding_indexed`, index at the end.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
+import numcodecs
 import numpy as np
 import zarr
 
-from oocloader.conversion.encode import zarr_codecs
+from oocloader.conversion.encode import zarr2_compressor, zarr_codecs
 from oocloader.conversion.plan import ArrayPlan, Plan
 from oocloader.errors import StoreError
 
@@ -32,22 +34,28 @@ class ZarrWriter:
     def __init__(self, path: str, plan: Plan) -> None:
         self._path = path
         self._files: list[_Files] = []
+        self._prefix = ["c"] if plan.zarr_format == 3 else []
         _remove_metadata(path)
         at_root = [array.name for array in plan.arrays] == [""]
-        group = None if at_root else zarr.create_group(path, zarr_format=3)
+        group = None if at_root else zarr.create_group(path, zarr_format=plan.zarr_format)
         for array in plan.arrays:
             options = _options(array, plan)
             with warnings.catch_warnings():
                 # lz4 is not in the specification; the documentation says so to the user.
                 warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
                 if group is None:
-                    zarr.create_array(path, zarr_format=3, **options)
+                    zarr.create_array(path, zarr_format=plan.zarr_format, **options)
                 else:
                     group.create_array(array.name, **options)
+            if plan.zarr_format == 3:
+                _record_nan(os.path.join(self._folder(array), "zarr.json"), array)
+
+    def _folder(self, array: ArrayPlan) -> str:
+        return os.path.join(self._path, *array.name.split("/"))
 
     def sink(self, array: ArrayPlan) -> _Files:
         """Where the chunks of one array of the plan go."""
-        files = _Files(os.path.join(self._path, *array.name.split("/")), array)
+        files = _Files(self._folder(array), array, self._prefix)
         self._files.append(files)
         return files
 
@@ -67,16 +75,26 @@ def _remove_metadata(path: str) -> None:
 
 
 def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
-    sample_shape = array.shape[1:]
-    return {
+    options: dict[str, Any] = {
         "shape": array.shape,
         "dtype": array.dtype,
         "chunks": array.chunk_shape,
-        "shards": None if array.shard_rows is None else (array.shard_rows, *sample_shape),
-        "compressors": _compressors(plan, array) or None,
         "filters": None,
         # Every chunk is written, so that it never stands for a value.
-        "fill_value": array.dtype.type(0),
+        "fill_value": array.fill_value[()],
+        "attributes": dict(array.attrs),
+    }
+    if plan.zarr_format == 2:
+        compressor = zarr2_compressor(plan.codec, array.dtype.itemsize)
+        return {
+            **options,
+            "compressors": None if compressor is None else numcodecs.get_codec(compressor),
+            "chunk_key_encoding": {"name": "v2", "separator": "."},
+        }
+    return {
+        **options,
+        "shards": None if array.shard_rows is None else (array.shard_rows, *array.shape[1:]),
+        "compressors": _compressors(plan, array) or None,
         # One folder for all chunks, in place of one for each axis and row of them.
         "chunk_key_encoding": {"name": "default", "separator": "."},
     }
@@ -87,11 +105,38 @@ def _compressors(plan: Plan, array: ArrayPlan) -> list[dict[str, Any]]:
     return [*codecs, {"name": "crc32c"}] if plan.checksum else codecs
 
 
+def _record_nan(path: str, array: ArrayPlan) -> None:
+    """Write a fill value that is another NaN than the usual one bit by bit, which zarr-python does not."""
+    fill = array.fill_value
+    if array.dtype.kind not in "fc" or not np.isnan(fill):
+        return
+    part = np.dtype(f"f{array.dtype.itemsize // (2 if array.dtype.kind == 'c' else 1)}")
+    found = [_json_float(value) for value in fill.reshape(1).view(part)]
+    with open(path, "r+", encoding="utf-8") as file:
+        document = json.load(file)
+        document["fill_value"] = found if array.dtype.kind == "c" else found[0]
+        file.seek(0)
+        file.truncate()
+        json.dump(document, file, indent=2)
+
+
+def _json_float(value: np.floating) -> str | float:
+    """As Zarr format 3 spells it: NaNs other than the usual one by their bits."""
+    if not np.isnan(value):
+        return float(value) if np.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    usual = value.dtype.type(np.nan)
+    if usual.tobytes() == value.tobytes():
+        return "NaN"
+    bits = int(value.view(f"u{value.dtype.itemsize}"))
+    return f"0x{bits:0{2 * value.dtype.itemsize}x}"
+
+
 class _Files:
     """The files of one array, one a chunk or one a shard. Filled in order, by one thread at a time."""
 
-    def __init__(self, folder: str, array: ArrayPlan) -> None:
+    def __init__(self, folder: str, array: ArrayPlan, prefix: list[str]) -> None:
         self.stored_nbytes = 0
+        self._prefix = prefix
         self._folder = folder
         self._array = array
         self._per_shard = 1 if array.shard_rows is None else array.shard_rows // array.chunk_rows
@@ -104,7 +149,8 @@ class _Files:
 
     def path_of(self, chunk: int) -> str:
         """The file that a chunk lies in."""
-        name = ".".join(["c", str(chunk // self._per_shard), *["0"] * (len(self._array.shape) - 1)])
+        number = str(chunk // self._per_shard)
+        name = ".".join([*self._prefix, number, *["0"] * (len(self._array.shape) - 1)])
         return os.path.join(self._folder, name)
 
     def keep(self, first_chunk: int, offsets: Sequence[int], sizes: Sequence[int]) -> None:

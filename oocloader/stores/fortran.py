@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oocloader.boxes import Box, Grain, runs_of
 from oocloader.cost import Cost, banded_cost
 from oocloader.files import FileReader
 from oocloader.layout import Files
@@ -53,6 +54,27 @@ class FortranReader:
             band_rows=self.chunk_rows,
             decode=lambda band, lo, hi, out: self._band_jobs(lo, hi, out, target.counters),
         )
+
+    @property
+    def grain(self) -> Grain:
+        axes = range(len(self.shape))
+        return Grain((1,) * len(axes), tuple(reversed(axes)))
+
+    @property
+    def run_nbytes(self) -> int:
+        """Bytes that lie next to each other where a band is read."""
+        assert self.chunk_rows is not None
+        return self.chunk_rows * self.dtype.itemsize
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        """Fill `out` with a box, its axes reversed: one call for each run of bytes in the file."""
+        offsets, run = runs_of(box[::-1], self.shape[::-1], self.dtype.itemsize)
+        flat = out.reshape(-1).view(np.uint8)
+        with self._files.opened(0) as fd:
+            for at, offset in enumerate(offsets.tolist()):
+                self._files.read(fd, 0, self._offset + offset, flat[at * run : (at + 1) * run])
+        if self._stored_dtype != self.dtype:
+            out.byteswap(inplace=True)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None

@@ -141,7 +141,8 @@ def _attributes(owner: h5py.Dataset | h5py.Group) -> dict[str, Any]:
             continue
         if isinstance(value, np.ndarray):
             dtype = value.dtype
-            if dtype.names or h5py.check_ref_dtype(dtype) or h5py.check_vlen_dtype(dtype):
+            lists = h5py.check_vlen_dtype(dtype) and not h5py.check_string_dtype(dtype)
+            if dtype.names or h5py.check_ref_dtype(dtype) or lists:
                 continue
         found[name] = plain(value)
     return found

@@ -11,13 +11,14 @@ from typing import Literal
 import h5py
 import numpy as np
 
+from oocloader.boxes import Box, Grain
 from oocloader.chunks import ChunkReader
 from oocloader.codecs import hdf5 as codecs
 from oocloader.codecs.chain import Chain, NoChain
 from oocloader.errors import CorruptChunkError
 from oocloader.read import LibraryReader, MemoryReader, RowReader
 from oocloader.stores.base import ArrayInfo
-from oocloader.stores.hdf5_chunks import chunked_layout, contiguous_layout
+from oocloader.stores.hdf5_chunks import chunked_layout, contiguous_layout, fill_value
 from oocloader.stores.hdf5_file import Hdf5File
 from oocloader.stores.hdf5_types import plain_dtype, stored_otherwise
 
@@ -125,15 +126,28 @@ def make_reader(file: Hdf5File, info: ArrayInfo, storage: Storage) -> Callable[[
             except (RuntimeError, ValueError, ArithmeticError) as error:
                 what = f"{file.path}: array {info.name!r}: the list of its chunks is damaged: {error}"
                 raise CorruptChunkError(what, file=file.path, array=info.name) from error
-        return ChunkReader(layout, store=file.path)
+        return ChunkReader(layout, store=file.path, ask_fill=lambda: _fill(file, info.name))
 
     return make
+
+
+def _fill(file: Hdf5File, name: str) -> np.ndarray:
+    """The fill value of a dataset, 0-d and in the byte order of the file; zero where there is none."""
+    with file.opened() as opened:
+        dataset = opened[name]
+        return fill_value(dataset, plain_dtype(dataset.dtype))
 
 
 def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
     def read(start: int, stop: int, out: np.ndarray) -> None:
         # Not read_direct: h5py itself knows forms of numbers that HDF5 does not convert to those of `out`.
         out[...] = file.kept()[info.name][start:stop]
+
+    def read_box(box: Box, out: np.ndarray) -> None:
+        dataset = file.kept()[info.name]
+        # The axes of an array type follow those of the dataset, and are no part of its selection.
+        inner = (slice(None),) * dataset.ndim + box[dataset.ndim :]
+        out[...] = dataset[box[: dataset.ndim]][inner]
 
     return LibraryReader(
         read,
@@ -142,4 +156,6 @@ def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
         chunk_rows=None if info.chunk_shape is None else info.chunk_shape[0],
         store=file.path,
         array=info.name,
+        grain=None if info.chunk_shape is None else Grain(info.chunk_shape, tuple(range(len(info.shape)))),
+        read_box=None if info.chunk_shape is None else read_box,
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from oocloader.boxes import Box, Grain, runs_of
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.files import FileReader
 from oocloader.layout import Files
@@ -111,6 +112,10 @@ def _inflating(
             store=path,
             array=name,
             close=file.close,
+            grain=Grain((1,) * len(header.shape), tuple(reversed(range(len(header.shape)))))
+            if columns
+            else None,
+            read_box=(lambda box, out: _read_box(source, header, box, out)) if columns else None,
         )
 
     return make
@@ -135,3 +140,12 @@ def _read_columns(source: InflatedBytes, header: Header, start: int, stop: int, 
         runs = np.empty((last - first, rows), header.dtype)
         source.read(header.nbytes + first * rows * itemsize, runs.reshape(-1).view(np.uint8))
         flat[:, places[first:last]] = runs[:, start:stop].T
+
+
+def _read_box(source: InflatedBytes, header: Header, box: Box, out: np.ndarray) -> None:
+    offsets, run = runs_of(box[::-1], header.shape[::-1], header.dtype.itemsize)
+    flat = out.reshape(-1).view(np.uint8)
+    for at, offset in enumerate(offsets.tolist()):
+        source.read(header.nbytes + offset, flat[at * run : (at + 1) * run])
+    if header.dtype != out.dtype:
+        out.byteswap(inplace=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from oocloader.boxes import Box, Grain
 from oocloader.read import LibraryReader
 from oocloader.stores.base import ArrayInfo
 from oocloader.stores.zarr_metadata import ArrayMetadata
@@ -30,6 +31,9 @@ def library_reader(tree: Tree, prefix: str, metadata: ArrayMetadata, info: Array
     def read(start: int, stop: int, out: np.ndarray) -> None:
         out[...] = array[start:stop]
 
+    def read_box(box: Box, out: np.ndarray) -> None:
+        out[...] = array[box]
+
     return LibraryReader(
         read,
         shape=info.shape,
@@ -38,6 +42,8 @@ def library_reader(tree: Tree, prefix: str, metadata: ArrayMetadata, info: Array
         store=tree.path,
         array=info.name,
         close=store.close,
+        grain=Grain(metadata.chunk_shape, tuple(range(len(info.shape)))),
+        read_box=read_box,
     )
 
 

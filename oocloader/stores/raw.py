@@ -1,0 +1,84 @@
+"""Raw binary files: nothing but values, whose shape and dtype the user says."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from oocloader.chunks import ChunkReader
+from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
+from oocloader.layout import Files, Layout
+from oocloader.read import RowReader
+from oocloader.stores.base import ArrayInfo, Store, StoredArray
+from oocloader.stores.dtypes import native, refusal
+from oocloader.stores.npy import MAGIC
+
+_KNOWN = {MAGIC: "a .npy file", b"\x89HDF\r\n\x1a\n": "an HDF5 file", b"PK\x03\x04": "a zip archive"}
+
+
+def raw_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as given: whole numbers, of which the first may be -1 for as many rows as there are.
+
+    >>> raw_shape("-1, 64,64")
+    (-1, 64, 64)
+    """
+    try:
+        parts = shape.split(",") if isinstance(shape, str) else shape
+        found = tuple(int(part) if isinstance(part, str) else operator.index(part) for part in parts)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or any(n < 1 for n in found[1:]) or (found[0] < 1 and found[0] != -1):
+        raise SettingError(
+            f"shape: expected whole numbers of at least 1 such as 1000,64,64 (the first may be -1: as many"
+            f" rows as the file has), got {shape!r}"
+        )
+    return found
+
+
+def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
+    """A store of one array, named after the file, whose values follow each other in C order.
+
+    `dtype` says the byte order too. Raises `StoreError` where the file cannot be read, `DataError` where its
+    size is another than that of the array.
+    """
+    path = os.path.expanduser(path)
+    try:
+        if not os.path.isfile(path):
+            what = "is a folder" if os.path.isdir(path) else "no such file"
+            raise StoreError(f"{path}: {what}; shape describes a file of raw values", file=path)
+        with open(path, "rb") as stream:
+            head = stream.read(8)
+        files = Files.of(path)
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{path}: cannot be read: {error.strerror}", file=path) from error
+    kind = next((kind for magic, kind in _KNOWN.items() if head.startswith(magic)), None)
+    if kind is not None:
+        raise SettingError(f"shape: {path} is {kind}, which has a shape of its own; leave it out", file=path)
+    found = int(files.size[0])
+    row_nbytes = math.prod(shape[1:]) * dtype.itemsize
+    rows = found // row_nbytes if shape[0] == -1 else shape[0]
+    whole = (rows, *shape[1:])
+    name = os.path.splitext(os.path.basename(path))[0]
+    if found != rows * row_nbytes or rows == 0:
+        expected = f"a multiple of {row_nbytes:,}" if shape[0] == -1 else f"{rows * row_nbytes:,}"
+        raise DataError(
+            f"{path}: has {found:,} bytes, but {expected} are expected for {dtype} {tuple(shape)};"
+            " check shape and dtype (a header in front has to be cut off first)",
+            file=path,
+        )
+    reason = refusal(dtype, whole)
+    if reason:
+        raise UnsupportedArrayError(f"{path}: cannot be loaded: {reason}", file=path, array=name)
+    info = ArrayInfo(name, whole, native(dtype), stored_nbytes=found)
+
+    def make() -> RowReader:
+        return ChunkReader(Layout.contiguous(name, whole, dtype, files, 0), store=path)
+
+    return Store(path, [StoredArray(info, make, store=path)])
