@@ -38,6 +38,12 @@ def tf() -> Any:
     return tf
 
 
+@pytest.fixture(scope="session")
+def mirrored(tf: Any) -> Any:
+    """A strategy of two replicas. One for all: TensorFlow mixes up the reductions of two in a process."""
+    return tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
+
+
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., Numbered]:
     """`write_store` into a folder of this test's own: `make_store("h5", 1000, dtype="int16")`."""

@@ -105,9 +105,8 @@ def test_class_weight_of_fit(make_store: Callable[..., Numbered], caplog: pytest
     assert [record.message.startswith("oocloader: ") for record in caplog.records] == [True]
 
 
-def test_mirrored_strategy(tf: Any, store: Numbered, caplog: pytest.LogCaptureFixture) -> None:
-    strategy = tf.distribute.MirroredStrategy(["/CPU:0", "/CPU:1"])
-    with strategy.scope():
+def test_mirrored_strategy(mirrored: Any, store: Numbered, caplog: pytest.LogCaptureFixture) -> None:
+    with mirrored.scope():
         model = recorder()
     with (
         caplog.at_level(logging.WARNING, "oocloader"),
