@@ -219,6 +219,10 @@ class Assembly:
         if poor is not None:
             self._warn(poor)
 
+    def leave_labels(self) -> None:
+        """Rows in order are wanted: say nothing of it."""
+        self._unordered = []
+
     def look_at_labels(self) -> None:
         """Warn, once, of labels in order that are not shuffled."""
         labels, self._unordered = self._unordered, []
@@ -234,7 +238,7 @@ class Assembly:
         if self.keeps(residence, device):
             sizes = self.with_kept(sizes, residence)
         arrays = tuple(
-            plan.array_plan(column, cost, array.info)
+            plan.array_plan(column, cost, array.info, share=order.total / len(self.rows))
             for column, cost, array in zip(self.columns, self.costs, self.arrays, strict=True)
         )
         return plan.Plan(
@@ -268,7 +272,7 @@ class Assembly:
 
     def _mixing(self, sizes: budget.Sizes) -> float | None:
         return plan.mixing_figure(
-            sizes, len(self.rows), shuffle=self.settings.shuffle == "window", batch_size=self.batch_rows
+            sizes, len(self.rows), shuffle=self.settings.shuffle, batch_size=self.batch_rows
         )
 
     def _free_device(self, device: str | None) -> int | None:

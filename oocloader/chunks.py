@@ -25,6 +25,8 @@ from oocloader.timing import Counters
 
 # Chunks this close in a file are read with one call: reading the gap costs less than another call.
 _GAP_NBYTES = 64 << 10
+# Chunks are read together up to this many bytes: more saves hardly a call, and each thread holds as many.
+_TOGETHER_NBYTES = 1 << 20
 # Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
 _HOT_NBYTES = 512 << 10
 
@@ -79,7 +81,7 @@ class ChunkReader:
             # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
             stored = largest = int(layout.stored.max(initial=0))
             if self._per_group > 1:
-                stored = max(largest, min(JOB_NBYTES, self._per_group * (largest + _GAP_NBYTES)))
+                stored = max(largest, min(_TOGETHER_NBYTES, self._per_group * (largest + _GAP_NBYTES)))
             decoded = layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
             self.scratch_nbytes = stored + decoded + layout.chunk_shape[0] * layout.row_nbytes
 
@@ -157,7 +159,10 @@ class ChunkReader:
             return int(counted[: len(behind)].sum() - counted[len(behind) :].sum())
 
         wanted = held(*spans(pieces, 0))
-        read = held(*spans(pieces, _GAP_NBYTES // max(1, layout.row_nbytes)))
+        gap = _GAP_NBYTES // max(1, layout.row_nbytes)
+        alone = [piece for piece in pieces if piece.pick is not None and lone(piece.pick, gap)]
+        near = [piece for piece in pieces if piece.pick is None or not lone(piece.pick, gap)]
+        read = held(*spans(alone, 0)) + held(*spans(near, gap))
         touched = row_count(pieces) * layout.row_nbytes
         return Cost(wanted * layout.row_nbytes, read * layout.row_nbytes, touched)
 
@@ -453,7 +458,7 @@ class ChunkReader:
         for at, chunk in enumerate(chunks.tolist()):
             # Files of one chunk each still share a job: a job is worth more than a chunk of a few kilobytes.
             same = at > 0 and file[at] == file[at - 1]
-            far = same and (offset[at] - end[at - 1] > _GAP_NBYTES or end[at] - begin > JOB_NBYTES)
+            far = same and (offset[at] - end[at - 1] > _GAP_NBYTES or end[at] - begin > _TOGETHER_NBYTES)
             if at == 0 or far or len(groups[-1]) >= self._per_group:
                 groups.append([])
             if not (same and groups[-1]):

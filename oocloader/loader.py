@@ -215,10 +215,10 @@ class Loader:
             parts = splitting.by_row(rows, held, seed=seed, total=total)
         train, val = (slice(part.start, part.stop) if part.picked is None else part.picked for part in parts)
         unshuffled = {"shuffle": False, "block": None}
-        return (
-            Loader(self._store, **{**self._given, "rows": train}),
-            Loader(self._store, **{**self._given, **unshuffled, "rows": val}),
-        )
+        held_out = Loader(self._store, **{**self._given, **unshuffled, "rows": val})
+        # What is held out is for evaluation.
+        held_out._made.leave_labels()
+        return Loader(self._store, **{**self._given, "rows": train}), held_out
 
     def state_dict(self) -> dict[str, Any]:
         """Where the passes are, as JSON under a kilobyte: `load_state_dict` of the same loader goes on there.

@@ -39,10 +39,20 @@ class LoaderOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     features: Annotated[Names | UnsetType, Meta(description="array, arrays, or arrays by key")] = UNSET
     labels: Annotated[Names | UnsetType, Meta(description="the same, of labels")] = UNSET
     sample_weight: Annotated[Names | UnsetType, Meta(description="the same, of weights")] = UNSET
+    class_weight: Annotated[
+        dict[int, float] | Literal["balanced"] | UnsetType,
+        Meta(description="weight of each class, by its label"),
+    ] = UNSET
+    residency: Annotated[
+        Literal["auto", "stream", "device"] | UnsetType,
+        Meta(description="where the data lies during training"),
+    ] = UNSET
+    cache: Annotated[str | UnsetType, Meta(description='"memory" or a folder for decoded rows')] = UNSET
+    shard: Annotated[tuple[int, int] | UnsetType, Meta(description="[index, count]")] = UNSET
     batch_size: Annotated[Count | UnsetType, Meta(description="rows of a batch")] = UNSET
     drop_remainder: Annotated[bool | UnsetType, Meta(description="leave out a last, shorter batch")] = UNSET
     shuffle: Annotated[
-        bool | Literal["window"] | UnsetType, Meta(description="rows in another order every epoch")
+        bool | Literal["window", "global"] | UnsetType, Meta(description="rows in another order every epoch")
     ] = UNSET
     seed: Annotated[Annotated[int, Meta(ge=0)] | UnsetType, Meta(description="of the order")] = UNSET
     window: Annotated[Count | Size | UnsetType, Meta(description="rows staged together, or a size")] = UNSET
@@ -73,6 +83,31 @@ class ConvertOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     destination: Annotated[str, Meta(description="the store to write: .zarr, .h5 or .hdf5")]
     codec: Annotated[str | UnsetType, Meta(description="none, zstd, gzip, lz4 or blosc, or zstd:3")] = UNSET
     chunk_rows: Annotated[Count | UnsetType, Meta(description="rows of a chunk")] = UNSET
+    shards: Annotated[
+        Annotated[int, Meta(ge=1)] | Literal["auto", "none"] | UnsetType, Meta(description="rows of a shard")
+    ] = UNSET
+    zarr_format: Annotated[Literal[2, 3] | UnsetType, Meta(description="of Zarr")] = UNSET
+    for_memory: Annotated[Count | Size | UnsetType, Meta(description="of the device to train on")] = UNSET
+    shape: Annotated[
+        list[int] | dict[str, list[int]] | UnsetType,
+        Meta(description="of a raw binary file; the first may be -1"),
+    ] = UNSET
+    dtype: Annotated[str | dict[str, str] | UnsetType, Meta(description="to convert to")] = UNSET
+    lossy: Annotated[bool | UnsetType, Meta(description="let values be rounded")] = UNSET
+    axis: Annotated[int | dict[str, int] | UnsetType, Meta(description="that becomes the rows")] = UNSET
+    rows: Annotated[
+        Annotated[str, Meta(pattern=_SLICE, extra={"words": 'rows such as "1000:2000"'})] | UnsetType,
+        Meta(description='rows such as "1000:2000"'),
+    ] = UNSET
+    shuffle: Annotated[Annotated[int, Meta(ge=0)] | UnsetType, Meta(description="seed of a new order")] = (
+        UNSET
+    )
+    shuffle_index: Annotated[str | UnsetType, Meta(description="array to keep that order in")] = UNSET
+    resume: Annotated[bool | UnsetType, Meta(description="go on with an unfinished conversion")] = UNSET
+    verify: Annotated[
+        Literal["sample", "full", "none"] | UnsetType, Meta(description="how much is compared at the end")
+    ] = UNSET
+    checksum: Annotated[bool | UnsetType, Meta(description="one per chunk")] = UNSET
     overwrite: Annotated[bool | UnsetType, Meta(description="replace the destination")] = UNSET
 
 
@@ -146,6 +181,8 @@ class DataSpec:
         else:
             resolved = _resolved(source, folder)
         options = {} if tables.loader is UNSET else _given(tables.loader)
+        if options.get("cache", "memory") != "memory":
+            options["cache"] = _resolved(options["cache"], folder)
         if isinstance(options.get("rows"), str):
             options["rows"] = _slice(options["rows"])
         return cls(path, resolved, options, conversion)

@@ -97,6 +97,39 @@ def test_a_row_by_row_selection_of_compressed_rows_says_what_it_costs(store: str
     assert plan.arrays[0].why.startswith("unwanted rows between wanted ones are read along")
 
 
+def test_a_split_by_row_of_compressed_rows_is_in_the_plan(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ooc.Loader(store, "x", "y", shuffle=True) as loader:
+        train, val = loader.split(0.1, by="row")
+        with train, val:
+            assert (train.plan().rows, val.plan().rows) == (9000, 1000)
+            assert train.plan().amplification == pytest.approx(10 / 9, rel=0.01)
+            assert val.plan().amplification == pytest.approx(10, rel=0.01)
+            assert any("split(by=" in warning for warning in val.plan().warnings)
+            next(iter(val))
+            assert val.plan().shuffle is False
+        train, val = loader.split(0.1, by="block")
+        with train, val:
+            assert val.plan().amplification == 1.0
+    assert said(caplog) == []
+
+
+@pytest.mark.parametrize("shuffle", [False, "window", "global"])
+def test_a_shard_reads_its_part(store: str, shuffle: bool | str) -> None:
+    options: dict[str, Any] = {"shuffle": shuffle, "shard": (1, 3), "mmap": False, "window": 1000}
+    with ooc.Loader(store, "raw", **options) as loader:
+        plan = loader.plan()
+        for _ in loader:
+            pass
+        assert loader.counters is not None
+        assert plan.shuffle == shuffle
+        assert (plan.rows, plan.batches, plan.windows) == (3333, len(loader), len(loader._feed.order))
+        assert plan.mixing == (1.0 if shuffle == "global" else plan.mixing)
+        assert plan.arrays[0].wanted_nbytes == pytest.approx(3333 * 128, abs=128)
+        assert loader.counters.rows == plan.rows
+
+
 def test_what_a_library_reads_is_a_share_of_what_is_stored() -> None:
     info = ArrayInfo("x", (100, 10), np.dtype("u1"), stored_nbytes=250, reader="library", reason="odd")
     column = Column("x", 10, 10, 20, 200, row_access=False)
@@ -245,7 +278,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 def test_a_gpu_gives_half_its_memory(store: str, gpu: Callable[[int | None], None]) -> None:
     gpu(6 << 30)
-    with ooc.Loader(store, "x", "y") as loader:
+    with ooc.Loader(store, "x", "y", residency="stream") as loader:
         plan = loader.plan()
         assert plan.device == "/GPU:0"
         assert plan.device_memory.budget_nbytes == 3 << 30
