@@ -25,8 +25,8 @@ from oocloader.timing import Counters
 
 # Chunks this close in a file are read with one call: reading the gap costs less than another call.
 _GAP_NBYTES = 64 << 10
-# Chunks are read together up to this many bytes: more saves hardly a call, and each thread holds as many.
-_TOGETHER_NBYTES = 1 << 20
+# Chunks are read together up to this many bytes: more saves few calls, and each thread holds as many.
+_TOGETHER_NBYTES = 256 << 10
 # Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
 _HOT_NBYTES = 512 << 10
 
@@ -447,45 +447,53 @@ class ChunkReader:
                 self._files.will_need(index, begin, nbytes)
 
     def _groups(self, chunks: np.ndarray) -> list[list[int]]:
-        """Chunks in file order, cut into groups that are read with one call and are worth one job."""
+        """Chunks in file order, cut into groups that are worth one job."""
+        numbers = chunks.tolist()
+        step = self._per_group
+        return [numbers[at : at + step] for at in range(0, len(numbers), step)]
+
+    def _runs(self, chunks: list[int]) -> Iterator[list[int]]:
+        """Chunks in file order, cut into runs that are read with one call: neighbours in a file."""
         layout = self._layout
-        if len(chunks) == 1:
-            return [chunks.tolist()]
-        file, offset = layout.file[chunks].tolist(), layout.offset[chunks].tolist()
-        end = (layout.offset[chunks] + layout.stored[chunks]).tolist()
-        groups: list[list[int]] = []
-        begin = 0
-        for at, chunk in enumerate(chunks.tolist()):
-            # Files of one chunk each still share a job: a job is worth more than a chunk of a few kilobytes.
-            same = at > 0 and file[at] == file[at - 1]
-            far = same and (offset[at] - end[at - 1] > _GAP_NBYTES or end[at] - begin > _TOGETHER_NBYTES)
-            if at == 0 or far or len(groups[-1]) >= self._per_group:
-                groups.append([])
-            if not (same and groups[-1]):
-                begin = offset[at]
-            groups[-1].append(chunk)
-        return groups
+        across = math.prod(layout.grid[1:])
+        run: list[int] = []
+        begin = end = 0
+        for chunk in chunks:
+            offset, stored = int(layout.offset[chunk]), int(layout.stored[chunk])
+            if run:
+                same = layout.file[chunk] == layout.file[run[-1]]
+                # Between others may lie chunks that nobody wants.
+                near = abs(chunk // across - run[-1] // across) <= 1 and offset - end <= _GAP_NBYTES
+                if not (same and near and offset + stored - begin <= _TOGETHER_NBYTES):
+                    yield run
+                    run = []
+            if not run:
+                begin = offset
+            run.append(chunk)
+            end = offset + stored
+        if run:
+            yield run
 
     def _decode(
         self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, target: Target
     ) -> None:
         layout = self._layout
         across = math.prod(layout.grid[1:])
-        for file, group in itertools.groupby(chunks, key=lambda chunk: int(layout.file[chunk])):
-            members = list(group)
+        for run in self._runs(chunks):
+            file = int(layout.file[run[0]])
             if file < 0:
-                for chunk in members:
+                for chunk in run:
                     self._place(chunk, None, pieces[chunk // across], out)
                 continue
-            begin = int(layout.offset[members[0]])
-            end = max(self._end(chunk) for chunk in members)
+            begin = int(layout.offset[run[0]])
+            end = max(self._end(chunk) for chunk in run)
             began = time.perf_counter()
             stored = _scratch("stored", end - begin)
-            with self._where(self._rows_of(members[0])):
+            with self._where(self._rows_of(run[0])):
                 calls = self._read(file, begin, stored)
             read = time.perf_counter()
             placing = 0.0
-            for chunk in members:
+            for chunk in run:
                 at = int(layout.offset[chunk]) - begin
                 nbytes = int(layout.stored[chunk])
                 placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[chunk // across], out)
@@ -495,8 +503,8 @@ class ChunkReader:
                 read_s=read - began,
                 decode_s=time.perf_counter() - read - placing,
                 gather_s=placing,
-                chunks_decoded=len(members),
-                decoded_bytes=len(members) * layout.chunk_nbytes,
+                chunks_decoded=len(run),
+                decoded_bytes=len(run) * layout.chunk_nbytes,
             )
 
     def _read(self, file: int, offset: int, out: np.ndarray) -> int:

@@ -345,6 +345,8 @@ class Loader:
         with self._counting:
             at = self._coming()
             self._progress.pending = None
+            # Until its first batch: whoever asks meanwhile must not be told of the pass after it.
+            self._progress.delivered = (at.epoch, at.batches, at.history)
             self._epoch = at.epoch + 1
         return at
 

@@ -164,8 +164,9 @@ def test_one_value_for_all_arrays(tmp_path: Path) -> None:
 
 
 def test_options_are_the_keywords_of_the_function() -> None:
-    # What only the command has: its way to name arrays, and to print; it always shows progress.
-    command = set(inspect.signature(command_convert).parameters) - {"paths", "array", "as_json"}
+    # What only the command has: its ways to name arrays, and to print; it always shows progress.
+    own = {"context", "paths", "array", "spec", "as_json"}
+    command = set(inspect.signature(command_convert).parameters) - own
     function = set(inspect.signature(ooc.convert).parameters) - {"source", "destination", "progress"}
     assert command == function
 
@@ -283,7 +284,7 @@ def test_the_same_command_with_resume(
 
     monkeypatch.setattr(Journal, "add", interrupted)
     assert main(command) == 130
-    assert "oocloader: interrupted; 3 of 10 pieces are finished and kept" in capsys.readouterr().err
+    assert "oocloader: interrupted; 3 of 40 pieces are finished and kept" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(command) == 1
     assert "--resume" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_zarr_2(tmp_path: Path, codec: str, dtype: str) -> None:
             assert array.info.reader == "direct"
             assert np.array_equal(array.read(0, 130), x)
     assert sorted(os.listdir(tmp_path / "g.zarr/x")) == [
-        *([".zarray", ".zattrs"]),
+        *([".oocloader-manifest", ".zarray", ".zattrs"]),
         *(f"{n}.0.0" for n in range(5)),
     ]
 
@@ -80,7 +80,7 @@ def test_shards(tmp_path: Path, shards: Any, chunk_rows: int | None, chunk: int,
     assert found.chunks[0] == chunk
     assert found.shards == (None if shard is None else (shard, 4, 4))
     assert np.array_equal(found[:], x)
-    assert len(os.listdir(tmp_path / "o.zarr/x")) == 1 + math.ceil(1000 / (shard or chunk))
+    assert len(os.listdir(tmp_path / "o.zarr/x")) == 2 + math.ceil(1000 / (shard or chunk))
 
 
 def planned(shape: tuple[int, ...], **options: Any) -> Plan:

@@ -136,9 +136,9 @@ def test_chunks_that_lie_together_are_read_with_one_call(
     with ooc.Loader(made.path, batch_size=128, window=ROWS) as loader:
         seen = Recorded(monkeypatch)
         a_pass(loader)
-    # 32 chunks, in one run; a call reads a mebibyte at most.
+    # 32 chunks, in one run; a call reads a quarter of a mebibyte at most.
     assert seen.decoded == ROWS // CHUNK
-    assert len(seen.reads) <= 2 + made.stored // (1 << 20)
+    assert len(seen.reads) <= 2 + made.stored // (192 << 10)
 
 
 @kernel_counts

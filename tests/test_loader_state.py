@@ -273,7 +273,7 @@ def test_block_and_window_are_those_of_the_state(make_store: Callable[..., Numbe
         loader.epoch = 0
         list(itertools.islice(loader, 5))
         state = loader.state_dict()
-    with made(store.source, **free, host_memory="1.3MiB", threads=1) as loader:
+    with made(store.source, **free, host_memory="1.5MiB", threads=1) as loader:
         assert loader.sizes.window != state["window"]
         # Also where TensorFlow has been told of the loader.
         dataset = loader.dataset()
@@ -291,7 +291,7 @@ def test_a_window_that_does_not_fit_names_what_would(make_store: Callable[..., N
     with made(store.source, **free, host_memory="64MiB") as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with made(store.source, **free, host_memory="600KiB", threads=1) as loader:
+    with made(store.source, **free, host_memory="640KiB", threads=1) as loader:
         before = loader.sizes
         with pytest.raises(ooc.SettingError) as caught:
             loader.load_state_dict(state)
@@ -398,16 +398,13 @@ def test_deliveries_of_a_pipeline_cannot_be_counted(make_store: Callable[..., Nu
         assert loader.state_dict() == state
 
 
-def test_a_pipeline_of_before_says_that_it_is_short(make_store: Callable[..., Numbered], tf: Any) -> None:
-    """Its number of batches is settled: the rows come all the same, then a line that says what to do."""
+def test_a_pipeline_of_before_ends_early(make_store: Callable[..., Numbered]) -> None:
+    """Its number of batches was announced before the position was known."""
     with made(make_store("memory", ROWS).source) as loader:
         derived = loader.dataset().map(lambda x, y: (x, y))
         assert int(derived.cardinality()) == 16
         loader.load_state_dict(loader.state_at(0, 14))
-        found = []
-        with pytest.raises(tf.errors.OpError, match=r"over after 2 batches.*derive it afterwards"):
-            found.extend(derived)
-        assert [ids_of([batch])[0] for batch in found] in ([448, 480], [448])
+        assert [ids_of([batch])[0] for batch in derived] == [448, 480]
         assert len(list(derived)) == 16
         loader.load_state_dict(loader.state_at(0, 14))
         assert len(list(loader.dataset().map(lambda x, y: (x, y)))) == 2

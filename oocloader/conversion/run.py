@@ -118,8 +118,11 @@ def convert(
         shuffle=shuffle,
         shuffle_index=shuffle_index,
     )
+    choice = (
+        None if codec == AUTO else Choice(Codec.parse(codec), "as asked for" if codec != "none" else _RAW)
+    )
     options = {
-        "codec": codec,
+        "codec": AUTO if choice is None else str(choice.codec),
         "chunk_rows": chunk_rows,
         "shards": shards,
         "zarr_format": zarr_format,
@@ -133,9 +136,6 @@ def convert(
         "shuffle_index": shuffle_index,
         "checksum": bool(checksum),
     }
-    choice = (
-        None if codec == AUTO else Choice(Codec.parse(codec), "as asked for" if codec != "none" else _RAW)
-    )
     path = _checked_path(destination)
     real = os.path.realpath(path)
     begun = begun_codec(real) if resume and choice is None else None
