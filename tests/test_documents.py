@@ -1,0 +1,71 @@
+"""The documents name what there is: layers, files that links lead to, options."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import oocloader as ooc
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("data_specs/*.md")),
+]
+
+
+def anchors(text: str) -> set[str]:
+    """What links can point at: headings, as they are turned into names."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_there_are_documents() -> None:
+    names = {document.relative_to(ROOT).as_posix() for document in DOCUMENTS}
+    assert names >= {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/training.md", "docs/converting.md"}
+
+
+def test_layers_are_those_of_the_contract() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as stream:
+        contracts = tomllib.load(stream)["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    block = text.partition("\n## Layers\n")[2].split("```")[1]
+    # What stands for the modules is at the beginning of a line, what they are comes behind two spaces.
+    listed = [re.split(r"\s{2,}", line)[0] for line in block.splitlines() if re.match(r"\S", line)]
+    assert [names.replace("/", "") for names in listed] == layers
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = document.parent / path if path else document
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there.read_text()), target
+
+
+@pytest.mark.parametrize(
+    ("called", "documents", "written", "besides"),
+    [
+        (ooc.Loader.__init__, ["README.md", "docs/training.md"], "{}=", {"self", "source"}),
+        (ooc.Loader.split, ["docs/training.md"], "{}", {"self"}),
+        (ooc.convert, ["docs/converting.md"], "--{}", {"source", "destination", "progress"}),
+    ],
+)
+def test_every_option_is_named(
+    called: Callable[..., object], documents: list[str], written: str, besides: set[str]
+) -> None:
+    text = "".join((ROOT / name).read_text() for name in documents)
+    for option in set(inspect.signature(called).parameters) - besides:
+        shown = written.format(option.replace("_", "-") if written.startswith("--") else option)
+        assert re.search(rf"(?<![\w-]){re.escape(shown)}", text), shown
