@@ -365,7 +365,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras has no ty
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del logs
         # The progress bar ends its line after the callbacks were told of the end.
-        self._line = f"epoch {epoch + 1}: {self._loader.report().line}"
+        self._line = f"epoch {epoch + 1}: {self._loader.report().summary}"
 
     def on_train_end(self, logs: Any = None) -> None:
         del logs

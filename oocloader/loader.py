@@ -291,7 +291,7 @@ class Loader:
         except SettingError as error:
             raise SettingError(
                 f"the state was saved with window={window} and block={block}, which this loader has no "
-                f"memory for: {error.message.removesuffix(', or a smaller window')}"
+                f"memory for: {error.message.partition(', or ')[0]}"
             ) from error
 
     def _state(self, at: Position) -> dict[str, Any]:

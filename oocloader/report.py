@@ -92,8 +92,13 @@ class Report:
     @property
     def line(self) -> str:
         """The report in one line."""
+        return f"epoch {self.epoch}: {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """The same, without the number of the pass."""
         return (
-            f"epoch {self.epoch}: {self.rows:,} rows in {self.seconds:.2f} s, {self.rows_per_s:,.0f} rows/s, "
+            f"{self.rows:,} rows in {self.seconds:.2f} s, {self.rows_per_s:,.0f} rows/s, "
             f"{self.gb_per_s:.2f} GB/s; waiting for data {percent(self.waiting_s, self.seconds)}, "
             f"in the model {percent(self.model_s, self.seconds)}; {self.verdict}"
         )

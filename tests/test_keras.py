@@ -616,7 +616,7 @@ def test_report(
 ) -> None:
     @dataclass(frozen=True)
     class Said:
-        line: str
+        summary: str
 
     monkeypatch.setattr(
         ooc.Loader, "report", lambda loader: Said(f"before pass {loader.epoch}"), raising=False

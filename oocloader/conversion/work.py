@@ -94,14 +94,16 @@ def _take_up(
         remove(work.store)
         journal.begin({} if job is None else job)
         return
-    done = f"{len(begun.finished)} of {work.total_pieces} pieces"
+    differs = (
+        "it was of files, and this one is of arrays in memory" if job is None else difference(begun.job, job)
+    )
+    # Another conversion has another number of pieces.
+    of = "" if differs else f" of {work.total_pieces}"
+    done = f"{len(begun.finished)}{of} pieces"
     where = f"{destination}: an unfinished conversion to it ({done}) lies in {folder}"
     anew = f"or begin anew: rm -r {shlex.quote(folder)}"
     if not resume:
         raise StoreError(f"{where}; go on with it by resume=True (--resume), {anew}", file=destination)
-    differs = (
-        "it was of files, and this one is of arrays in memory" if job is None else difference(begun.job, job)
-    )
     if differs:
         raise StoreError(
             f"{where}, but is not this one: {differs}; repeat what it was begun with, {anew}",
