@@ -22,6 +22,16 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that measure time, or all others, as OOCLOADER_ALONE says ("without", "only")."""
+    wanted = os.environ.get("OOCLOADER_ALONE")
+    if wanted is None:
+        return
+    left_out = [item for item in items if (item.get_closest_marker("alone") is None) == (wanted == "only")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
 @pytest.fixture(scope="session")
 def tf() -> Any:
     """TensorFlow with the CPU split in two: /CPU:1 stands for the GPU.

@@ -14,6 +14,8 @@ import pytest
 from numbered import rows_array
 from recorded import finished, started
 
+pytestmark = pytest.mark.alone
+
 ENDINGS = {
     "a live device iterator": "batches = iter(loader.dataset()); next(batches)",
     "a live pipeline": "batches = iter(loader.dataset().map(lambda x, y: x)); next(batches)",

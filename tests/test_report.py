@@ -18,7 +18,7 @@ from oocloader.codecs.chain import Chain
 from oocloader.files import FileReader
 from recorded import keras
 
-pytestmark = pytest.mark.usefixtures("tf")
+pytestmark = [pytest.mark.usefixtures("tf"), pytest.mark.alone]
 
 ROWS = 2000
 BATCH = 20
