@@ -79,7 +79,11 @@ def test_two_of_a_class_and_one_that_is_new() -> None:
     assert found[3].wait == 5
 
 
-@pytest.mark.parametrize("state", [{"a": {1: 2}}, object(), {"x": {"array": 1}}, np.array([None])], ids=str)
+@pytest.mark.parametrize(
+    "state",
+    [{"a": {1: 2}}, object(), {"x": {"array": 1}}, np.array([None])],
+    ids=["number as key", "object", "reserved", "array of objects"],
+)
 def test_what_cannot_be_kept(state: Any) -> None:
     with pytest.raises(SettingError, match="the state of Remembers has a "):
         state_of([Remembers(state)])
