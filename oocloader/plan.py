@@ -230,8 +230,8 @@ def amplification_warnings(arrays: Sequence[ArrayPlan]) -> list[str]:
     ]
 
 
-def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool, besides: Sequence[Part] = ()) -> MemoryPlan:
-    """Host memory by part, for each iterator at work at the same time; `besides` are parts from elsewhere."""
+def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool) -> MemoryPlan:
+    """Host memory by part, for each iterator at work at the same time."""
     host = sizes.host
     parts = (
         Part("windows read ahead", host.ahead, _counted(sizes.ahead, "window")),
@@ -244,7 +244,6 @@ def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool, besides: Seque
         Part("chunks kept decoded", host.kept, "blocks cut them, and their rows belong to several windows"),
         Part("rows kept for later passes", host.cached, 'cache="memory"'),
         Part("mapped files", host.mapped, "rows are gathered from them; the system may take the pages back"),
-        *besides,
     )
     return MemoryPlan(parts, budget_nbytes, written, MEASURED_HOST)
 
@@ -255,18 +254,20 @@ def device_plan(
     budget_nbytes: int | None,
     written: bool,
     on_host: bool,
-    besides: Sequence[Part] = (),
 ) -> MemoryPlan:
     """Memory on the device by part. On the host no window is copied: batches are cut from those there are."""
     kept = sizes.device.kept
     windows = Part("windows", sizes.device.windows, "one in use, one arriving, one held by a batch")
     if kept:
-        besides = (Part("rows", kept, "all of them, kept for every pass"), *besides)
         windows = Part("windows", sizes.device.windows, "to bring the rows, then row numbers")
     elif on_host and not written:
         windows = Part("windows", 0)
     why = "batches are cut from the windows on the host" if on_host else MEASURED_DEVICE
-    parts = (windows, Part("batches", sizes.device.batches, "two, as they are delivered"), *besides)
+    parts = (
+        windows,
+        Part("batches", sizes.device.batches, "two, as they are delivered"),
+        Part("rows", kept, "all of them, kept for every pass"),
+    )
     return MemoryPlan(parts, budget_nbytes, written, why)
 
 

@@ -126,23 +126,6 @@ def labels_of(array: StoredArray, rows: RowSet) -> np.ndarray:
     return found
 
 
-def amplification(rows: RowSet, chunk_rows: int | None, total: int) -> float:
-    """Rows that are decoded for one that is wanted, where chunks of `chunk_rows` are decoded whole.
-
-    >>> amplification(RowSet(0, 1000, np.arange(0, 1000, 10)), 100, 1000)
-    10.0
-    """
-    if chunk_rows is None or not len(rows):
-        return 1.0
-    if rows.picked is None:
-        first, last = rows.start // chunk_rows, (rows.stop - 1) // chunk_rows
-        decoded = min(total, (last + 1) * chunk_rows) - first * chunk_rows
-    else:
-        chunks = np.unique(rows.picked // chunk_rows)
-        decoded = len(chunks) * chunk_rows - max(0, (int(chunks[-1]) + 1) * chunk_rows - total)
-    return decoded / len(rows)
-
-
 def _parted(rows: RowSet, out: np.ndarray, total: int) -> tuple[RowSet, RowSet]:
     rest, held = (row_set(rows.members(np.flatnonzero(side)), total) for side in (~out, out))
     return rest, held

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oocloader.budget import Column
 from oocloader.errors import SettingError
 from oocloader.order import RowSet
-from oocloader.splitting import amplification, block_of, by_block, by_row, held_rows, labels_of, stratified
+from oocloader.splitting import block_of, by_block, by_row, held_rows, labels_of, stratified
 from oocloader.stores import open_store
 from test_order import members, row_sets
 
@@ -152,15 +152,6 @@ def test_labels_must_be_one_whole_number_a_row(labels: np.ndarray) -> None:
         pytest.raises(SettingError, match=r"stratify='array': classes are told by"),
     ):
         labels_of(store["array"], RowSet(0, 10))
-
-
-@given(rows=row_sets(), chunk_rows=st.integers(1, 70))
-def test_amplification_counts_the_rows_of_the_chunks(rows: RowSet, chunk_rows: int) -> None:
-    total = rows.stop + 5
-    chunks = {row // chunk_rows for row in members(rows).tolist()}
-    decoded = sum(min(total, (chunk + 1) * chunk_rows) - chunk * chunk_rows for chunk in chunks)
-    assert amplification(rows, chunk_rows, total) == pytest.approx(decoded / len(rows))
-    assert amplification(rows, None, total) == 1.0
 
 
 def made(name: str, row_nbytes: int, chunk_rows: int | None, *, row_access: bool = False) -> Column:
