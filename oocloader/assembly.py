@@ -15,6 +15,7 @@ from oocloader.cache import CachedReader
 from oocloader.class_weights import ClassWeights, class_weights
 from oocloader.cost import piece_of
 from oocloader.errors import DataError, SettingError
+from oocloader.free_memory import available_host_memory
 from oocloader.label_order import sorted_labels
 from oocloader.order import Order
 from oocloader.passes import Feed, Progress
@@ -157,7 +158,7 @@ class Assembly:
             device_budget=settings.device_memory or self._free_device(device),
         )
         if kept and on_host and settings.device_memory is None:
-            check_host(residence, budget.available_host_memory())
+            check_host(residence, available_host_memory())
         return kept
 
     def with_kept(self, sizes: budget.Sizes, residence: Resident) -> budget.Sizes:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oocloader.errors import SettingError
+from oocloader.free_memory import available_host_memory
 
 MIB = 1 << 20
 # A window in stored order: large enough that its fixed cost vanishes, small enough to stay near the caches.
@@ -136,16 +137,6 @@ def free_host_memory() -> int:
     """Bytes that reading ahead takes where no budget is written: a quarter of what is free, 2 GiB at most."""
     found = available_host_memory()
     return 512 * MIB if found is None else min(2048 * MIB, found // 4)
-
-
-def available_host_memory() -> int | None:
-    """Bytes of memory that are free or can be freed, as the system has it."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as table:
-            found = re.search(r"MemAvailable:\s*(\d+) kB", table.read())
-    except OSError:
-        found = None
-    return int(found[1]) * 1024 if found else None
 
 
 def device_share(nbytes: int | None) -> int:
@@ -459,10 +450,15 @@ class _Case:
         window_rows, _ = self.window_rows()
         if self.window is not None or self._given(option) is None:
             return self.least(option, window_rows, self.block_rows(window_rows)[0])
+        besides = self._besides_unasked(option)
+        return max(self._windows(option) * self.smallest * self.row_nbytes + besides, 2 * besides)
+
+    def _besides_unasked(self, option: str) -> int:
+        """What is needed besides windows that nobody asked for, bytes."""
+        window_rows, _ = self.window_rows()
         # A larger block may happen to cut no chunk where its multiple does: that is no reason to accept.
         block_rows = self.block or (self.cuts.unit if window_rows >= self.cuts.unit else self.smallest)
-        besides = self._besides(option, window_rows, block_rows)
-        return max(self._windows(option) * self.smallest * self.row_nbytes + besides, 2 * besides)
+        return self._besides(option, window_rows, block_rows)
 
     def check(self, option: str, measured: int | None) -> None:
         """Raise `SettingError` where the budget `option`, written or else `measured`, is too small."""
@@ -478,9 +474,17 @@ class _Case:
                 f"than the {budget} bytes ({_MEASURED[option]}) that are taken unasked"
             )
         else:
-            rows = self.smallest if self.window is None else self.window_rows()[0]
-            what = f"{option}={given} is too small for windows of {rows} rows"
+            what = f"{option}={given} is too small {self._too_small_for(option)}"
         raise SettingError(f"{what}: {remedy}")
+
+    def _too_small_for(self, option: str) -> str:
+        """What a written budget has no room for, in words."""
+        if self.window is not None:
+            return f"for windows of {self.window_rows()[0]} rows"
+        besides = self._besides_unasked(option)
+        if besides > self._windows(option) * self.smallest * self.row_nbytes:
+            return f"to leave half of it to windows: {besides} bytes are needed besides them"
+        return f"for windows of {self.smallest} rows"
 
     def _smallest_budget(self, option: str) -> int:
         """The smallest written budget that is accepted."""

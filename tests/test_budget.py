@@ -291,7 +291,9 @@ def test_a_refusal_names_the_smallest_budget_that_works(request: Request, data: 
     for option in ("host_memory", "device_memory"):
         other = "device_memory" if option == "host_memory" else "host_memory"
         options = {**options, other: None, option: 1}
-        with pytest.raises(SettingError, match=rf"^{option}=1 is too small for windows of") as caught:
+        with pytest.raises(
+            SettingError, match=rf"^{option}=1 is too small (for windows of|to leave half of it to windows)"
+        ) as caught:
             sizes(rows, *columns, **options)
         needed = named(caught.value, option)
         found = accepted(rows, columns, {**options, option: needed})
@@ -411,9 +413,9 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
             [IMAGES],
             {"host_memory": MIB},
             (
-                "host_memory=1048576 is too small for windows of 256 rows: give at least "
-                "host_memory=23068672, or convert to smaller chunks than 256 rows (oocloader convert "
-                "--chunk-rows)"
+                "host_memory=1048576 is too small to leave half of it to windows: 11534336 bytes are needed "
+                "besides them: give at least host_memory=23068672, or convert to smaller chunks than 256 "
+                "rows (oocloader convert --chunk-rows)"
             ),
         ),
         (
@@ -436,25 +438,25 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
             [RAW],
             {"device_memory": MIB},
             (
-                "device_memory=1048576 is too small for windows of 1 rows: give at least "
-                "device_memory=15728640, or a smaller batch_size"
+                "device_memory=1048576 is too small to leave half of it to windows: 7864320 bytes are needed "
+                "besides them: give at least device_memory=15728640, or a smaller batch_size"
             ),
         ),
         (
             [RAW],
             {"device_memory": 8 * MIB},
             (
-                "device_memory=8388608 is too small for windows of 1 rows: give at least "
-                "device_memory=15728640, or window=14"
+                "device_memory=8388608 is too small to leave half of it to windows: 7864320 bytes are needed "
+                "besides them: give at least device_memory=15728640, or window=14"
             ),
         ),
         (
             [IMAGES, dataclasses.replace(LABELS, row_nbytes=600)],
             {"host_memory": 40 * MIB},
             (
-                "host_memory=41943040 is too small for windows of 256 rows: give at least "
-                "host_memory=119375872, or convert 'y', kept decoded for all windows, to chunks of 256 rows"
-                " (oocloader convert --chunk-rows 256)"
+                "host_memory=41943040 is too small to leave half of it to windows: 59687936 bytes are needed "
+                "besides them: give at least host_memory=119375872, or convert 'y', kept decoded for all "
+                "windows, to chunks of 256 rows (oocloader convert --chunk-rows 256)"
             ),
         ),
         (

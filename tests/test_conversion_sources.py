@@ -230,6 +230,13 @@ def test_shuffles_keep_arrays_together_and_say_where_rows_came_from(tmp_path: Pa
     assert set(new_array(tmp_path / "d.zarr", "array")) == set(range(1000, 1500))
 
 
+@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
+def test_the_order_of_a_shuffle_is_verified_in_full(tmp_path: Path, name: str) -> None:
+    x = rows_array(3000, "uint8", sample_shape=(50,))
+    convert({"x": x}, tmp_path / name, shuffle=11, shuffle_index="origin", verify="full")
+    assert np.array_equal(new_array(tmp_path / name, "x"), x[new_array(tmp_path / name, "origin")])
+
+
 @pytest.mark.parametrize("bucket_rows", [1, 7, 100, 1000])
 def test_buckets_of_any_size(tmp_path: Path, bucket_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffling, "BLOCK_NBYTES", 1500)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
-from oocloader import budget
+from oocloader import assembly, budget
 from oocloader import resident as residency
 from oocloader.resident import Resident, check_fits, check_host, keeps, parse_residency, resident
 from recorded import device_of, eventually, finished, ids_of, our_threads, started, storage_bytes
@@ -328,7 +328,7 @@ def test_auto_keeps_what_fits_in_half_the_budget(make_store: Callable[..., Numbe
 def test_a_host_that_is_full(make_store: Callable[..., Numbered], monkeypatch: pytest.MonkeyPatch) -> None:
     with ooc.Loader(make_store("h5").source, "x", "y", residency="device") as loader:
         # Full by the time that rows are to be kept.
-        monkeypatch.setattr(budget, "available_host_memory", lambda: 1000)
+        monkeypatch.setattr(assembly, "available_host_memory", lambda: 1000)
         with pytest.raises(ooc.SettingError, match="and 1000 bytes of memory are free; use residency="):
             list(loader)
 

@@ -67,6 +67,11 @@ class DerivedArray(StoredArray):
         """That of the source, whose rows are others."""
         return super().reader if self._base is None else self._base.reader
 
+    @property
+    def decoded_rows(self) -> int:
+        """As many as of the source, where there is one."""
+        return 0 if self._base is None else self._base.decoded_rows
+
     def prepare(self, advance: Advance) -> None:
         """Make the pass over the source that comes before the first row can be read, if there is one."""
         self._rows.prepare(advance)

@@ -100,6 +100,11 @@ class StoredArray:
                     self._reader = self._make_reader()
         return self._reader
 
+    @property
+    def decoded_rows(self) -> int:
+        """Rows that are decoded at once, 0 where they are not kept in chunks. Raises what `reader` raises."""
+        return self.reader.chunk_rows or 0
+
     def read(self, start: SupportsIndex, stop: SupportsIndex, out: np.ndarray | None = None) -> np.ndarray:
         """Rows `start` to `stop` as `(stop - start, *sample_shape)`, native byte order, C order.
 

@@ -49,7 +49,7 @@ class RowChecker:
         else:
             # One chunk is the whole array, or there are none.
             self._step = max(1, min(_PIECE_NBYTES // row_nbytes, info.shape[0]))
-        decoded = [one.reader.chunk_rows or 0 for one in (array, beside) if one is not None]
+        decoded = [one.decoded_rows for one in (array, beside) if one is not None]
         wanted = max(_PIECE_NBYTES, min(2 * max(decoded) * row_nbytes, _MOST_PIECE_NBYTES))
         self._piece_rows = max(1, wanted // (self._step * row_nbytes)) * self._step
 
