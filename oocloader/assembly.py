@@ -128,6 +128,7 @@ class Assembly:
             free_host_memory=self._free_host,
             free_device_memory=self._free_device(device),
             cached_nbytes=self._caches.memory_nbytes(self.readers),
+            streamed=settings.residency != "device",
         )
 
     def residence(self, sizes: budget.Sizes) -> Resident:

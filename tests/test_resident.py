@@ -290,6 +290,34 @@ def test_nothing_is_kept_before_the_first_batch(make_store: Callable[..., Number
 
 
 @pytest.mark.usefixtures("tf")
+@pytest.mark.parametrize("given", [1, 20_000, 300_000])
+@pytest.mark.parametrize("batch_size", [1, 32, 5000])
+@pytest.mark.parametrize("window", [None, 10, "1MiB"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_smallest_budget_is_told_at_once(
+    make_store: Callable[..., Numbered],
+    given: int,
+    batch_size: int,
+    window: int | str | None,
+    shuffle: bool,
+) -> None:
+    """However small the one given: also where not even the windows of a stream would fit in."""
+    store = make_store("h5", 5000)
+    options: dict[str, Any] = {"batch_size": batch_size, "window": window, "shuffle": shuffle}
+
+    def loader(nbytes: int) -> ooc.Loader:
+        return ooc.Loader(store.source, "x", "y", residency="device", device_memory=nbytes, **options)
+
+    with pytest.raises(ooc.SettingError, match=f"device_memory={given} is too small for residency") as caught:
+        loader(given)
+    needed = int(str(caught.value).partition("give at least device_memory=")[2].partition(",")[0])
+    with pytest.raises(ooc.SettingError, match=f"give at least device_memory={needed}, or residency"):
+        loader(needed - 1)
+    with loader(needed) as fits:
+        assert fits.plan().device_nbytes <= needed
+
+
+@pytest.mark.usefixtures("tf")
 @pytest.mark.parametrize("device", [None, "/CPU:1"])
 def test_a_budget_that_is_too_small_names_one_that_works(
     make_store: Callable[..., Numbered], device: str | None
