@@ -18,6 +18,7 @@ import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
 from oocloader import budget
 from oocloader import resident as residency
+from oocloader.plan import MemoryPlan
 from oocloader.resident import Resident, check_fits, check_host, keeps, parse_residency, resident
 from recorded import device_of, eventually, finished, ids_of, our_threads, started, storage_bytes
 
@@ -249,6 +250,35 @@ def test_what_crosses_to_the_device_is_the_stored_size(
         assert loader.counters.sent_bytes == stored + (8 * ROWS if kept == "device" else 0)
         list(loader)
         assert loader.counters.sent_bytes == (8 * ROWS if kept == "device" else stored)
+
+
+@pytest.mark.usefixtures("tf")
+def test_rows_kept_on_the_device_are_not_kept_in_memory_besides(
+    make_store: Callable[..., Numbered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(nbytes: int) -> np.ndarray:
+        raise AssertionError(f"{nbytes} bytes were taken on the host")
+
+    store = make_store("h5")
+    options: dict[str, Any] = {"cache": "memory", "shuffle": True, "device": "/CPU:1"}
+    with ooc.Loader(store.source, "x", "y", window=500, **options) as streamed:
+        plan = streamed.plan()
+        assert {"rows kept for later passes": ROWS * 24}.items() <= _parts(plan.host).items()
+        next(iter(streamed))
+        state = streamed.state_dict()
+    monkeypatch.setattr("oocloader.cache.allocate", refuse)
+    with ooc.Loader(store.source, "x", "y", device_memory="1GiB", **options) as loader:
+        plan = loader.plan()
+        assert _parts(plan.device_memory)["rows"] == ROWS * 24
+        assert _parts(plan.host)["rows kept for later passes"] == 0
+        assert loader.element_spec  # whoever reads is decided on now
+        loader.load_state_dict(state)
+        assert len(ids_of(loader)) == ROWS - 32
+        assert sorted(ids_of(loader)) == list(range(ROWS))
+
+
+def _parts(memory: MemoryPlan) -> dict[str, int]:
+    return {part.name: part.nbytes for part in memory.parts}
 
 
 @pytest.mark.usefixtures("tf")
