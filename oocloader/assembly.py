@@ -129,6 +129,7 @@ class Assembly:
             free_host_memory=self._free_host,
             free_device_memory=self._free_device(device),
             cached_nbytes=self._caches.memory_nbytes(self.readers),
+            streamed=settings.residency != "device",
         )
 
     def residence(self, sizes: budget.Sizes) -> Resident:
@@ -162,11 +163,11 @@ class Assembly:
         return kept
 
     def with_kept(self, sizes: budget.Sizes, residence: Resident) -> budget.Sizes:
-        """The memory taken where all rows are kept on the device."""
+        """The memory taken where all rows are kept on the device, and none in memory of the host besides."""
         besides = residence.device_nbytes - residence.rows_nbytes
         batches = min(besides, sizes.device.batches)
         device = budget.DeviceMemory(besides - batches, batches, residence.rows_nbytes)
-        return dataclasses.replace(sizes, device=device)
+        return dataclasses.replace(sizes, device=device, host=dataclasses.replace(sizes.host, cached=0))
 
     def feed(self, sizes: budget.Sizes, progress: Progress) -> Feed:
         """What passes read from, in windows of these sizes."""

@@ -265,13 +265,15 @@ def choose(
     free_host_memory: int,
     free_device_memory: int | None = None,
     cached_nbytes: int = 0,
+    streamed: bool = True,
 ) -> Sizes:
     """Block, window and memory for `rows` rows, `cached_nbytes` of which stay decoded on the host.
 
     `host_memory` and `device_memory` are written budgets in bytes or None; `free_host_memory` and
     `free_device_memory` (None: not known) are the budgets where none is written. A host budget may allow
-    fewer than `threads`. Raises `SettingError`, naming the smallest budget that works or, where it was
-    measured, the window that fits.
+    fewer than `threads`. Where rows are not `streamed` to the device, because all of them are kept there,
+    its budget decides on the window and is not checked for it. Raises `SettingError`, naming the smallest
+    budget that works or, where it was measured, the window that fits.
     """
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
     asked = None if window is None else parse_rows(window, "window", row_nbytes)
@@ -289,7 +291,8 @@ def choose(
         device_memory=device_memory,
         cached=cached_nbytes,
     )
-    case.check("device_memory", free_device_memory)
+    if streamed:
+        case.check("device_memory", free_device_memory)
     case.check("host_memory", free_host_memory)
     window_rows, window_why = case.window_rows()
     block_rows, block_why = case.block_rows(window_rows)

@@ -26,6 +26,7 @@ from oocloader.cost import Cost
 from oocloader.errors import ClosedError, SettingError, StoreError
 from oocloader.kept import kept_jobs, positions
 from oocloader.order import RowSet
+from oocloader.paths import local_path
 from oocloader.pieces import Piece, place
 from oocloader.read import JOB_NBYTES, Job, RowReader, Target
 from oocloader.stores import StoredArray
@@ -46,14 +47,15 @@ class Caching:
 
     @classmethod
     def parse(cls, value: object) -> Caching:
-        """Raises `SettingError` where it is neither None, "memory" nor a folder."""
+        """Raises `SettingError` where it is neither None, "memory" nor a folder, `StoreError` for a URL."""
         if value is None:
             return cls()
         if isinstance(value, str) and value == "memory":
             return cls(in_memory=True)
         if not isinstance(value, str | os.PathLike) or not str(value):
             raise SettingError(f'cache={value!r} must be None, "memory" or a folder')
-        folder = os.path.abspath(os.path.expanduser(os.fspath(value)))
+        remedy = "name a folder of this machine"
+        folder = os.path.abspath(local_path(value, option="cache", remedy=remedy))
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise SettingError(f"cache={value!r} is a file; name a folder")
         return cls(folder=folder)

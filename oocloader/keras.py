@@ -16,6 +16,7 @@ from oocloader.callbackstate import check_known, state_of, take_state
 from oocloader.device import Batches
 from oocloader.errors import OocloaderError, SettingError
 from oocloader.loader import Loader
+from oocloader.paths import local_path
 from oocloader.selection import whole
 from oocloader.termination import Termination
 from oocloader.trained import Trained
@@ -75,7 +76,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             raise SettingError(f"folder={folder!r} must be the path of a folder")
         if not isinstance(loader, Loader):
             raise SettingError(f"loader={loader!r} must be the oocloader.Loader that fit trains on")
-        self._folder = os.fspath(folder)
+        self._folder = local_path(folder, option="folder", remedy="name a folder of this machine")
         self._loader = loader
         if isinstance(save_freq, str) and save_freq != "epoch":
             raise SettingError(f'save_freq={save_freq!r} must be "epoch" or a number of batches')

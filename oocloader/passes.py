@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -184,14 +184,18 @@ class Pass:
         except BaseException as error:
             self.error = error
             if isinstance(error, StoreError):
-                yield from self._readable()
+                first = yield from self._readable()
+                if first is not None and str(first) != str(error):
+                    self.error = first
+                    raise first from first.__cause__
             raise
         finally:
             self.close()
 
-    def _readable(self) -> Iterator[tuple[np.ndarray, ...]]:
+    def _readable(self) -> Generator[tuple[np.ndarray, ...], None, StoreError | None]:
+        """The batches before the first row that cannot be read, and why it cannot."""
         feed = self._feed
-        for arrays in readable(
+        found = readable(
             feed.readers,
             self._course,
             self.epoch,
@@ -199,10 +203,17 @@ class Pass:
             self._cut,
             position=self._cut.row(self.start) + self.counters.rows,
             most_rows=feed.stage_rows,
-        ):
+        )
+        while True:
+            try:
+                arrays = next(found)
+            except StopIteration as over:
+                failed: StoreError | None = over.value
+                return failed
             nbytes = sum(array.nbytes for array in arrays)
             self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
             yield arrays
+            del arrays
 
     def close(self) -> None:
         """End the threads and let go of what was read ahead. Safe to call twice."""

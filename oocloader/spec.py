@@ -21,11 +21,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from oocloader.errors import SettingError, StoreError
 from oocloader.mistakes import mistakes
+from oocloader.paths import is_url, local_path
 
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kmgtKMGT]i?)?[bB]?\s*$"
 _SLICE = r"^\s*-?\d*\s*:\s*-?\d*\s*(:\s*\d*\s*)?$"
 _GLOB = re.compile(r"[*?\[]")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 Size = Annotated[str, Meta(pattern=_SIZE, extra={"words": 'a size such as "64MiB"'})]
 Count = Annotated[int, Meta(ge=1)]
@@ -146,7 +146,7 @@ class DataSpec:
 
         Raises `StoreError` where the file cannot be read, `SettingError` with the place of every mistake.
         """
-        name = os.path.expanduser(os.fspath(path))
+        name = local_path(path, remedy="copy the file to this machine")
         try:
             with open(name, "rb") as stream:
                 table = tomllib.load(stream)
@@ -257,7 +257,7 @@ def _resolved(source: Any, folder: str) -> Any:
         return {name: _resolved(value, folder) for name, value in source.items()}
     if isinstance(source, list):
         return [_resolved(part, folder) for part in source]
-    if source.startswith("~") or os.path.isabs(source) or _URL.match(source) or not source:
+    if source.startswith("~") or os.path.isabs(source) or is_url(source) or not source:
         return source
     path = os.path.join(folder, source)
     # In a pattern, characters of the folder's own name stand for themselves.

@@ -7,7 +7,7 @@ shorter one). Rows that do not fill a batch come first in the next stage.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from oocloader.bands import Bands
 from oocloader.buffers import Pool
+from oocloader.errors import StoreError
 from oocloader.order import Course, Order, Window
 from oocloader.pieces import Piece, split
 from oocloader.read import Job, RowReader, Target, gather_jobs
@@ -221,10 +222,11 @@ def readable(
     *,
     position: int,
     most_rows: int,
-) -> Iterator[tuple[np.ndarray, ...]]:
-    """The whole batches from row `position` of a pass up to the first row that cannot be read.
+) -> Generator[tuple[np.ndarray, ...], None, StoreError | None]:
+    """The whole batches from row `position` of a pass up to the first row that cannot be read; why, at last.
 
     What is left to deliver where reading a stage has failed: its windows are read again, chunk by chunk.
+    What failed first need not come first. None where all of it can be read now.
     """
     # Beyond that lies nothing that had been asked for together with what failed.
     end = position + most_rows
@@ -232,10 +234,12 @@ def readable(
     for window in course.windows(epoch, position=position):
         found = [_readable(reader, window, cut.batch_size, counters) for reader in readers]
         used = window.rows - window.unused
-        good = min(used, *(rows for _, rows in found))
+        good, failed = min(((rows, error) for _, rows, error in found), key=lambda one: one[0])
+        good = min(used, good)
         begin = window.begin + max(0, position + len(tails[0]) - window.first)
         held = [
-            np.concatenate([tail, array[begin:good]]) for tail, (array, _) in zip(tails, found, strict=True)
+            np.concatenate([tail, array[begin:good]])
+            for tail, (array, _, _) in zip(tails, found, strict=True)
         ]
         while (stop := cut.whole(position, position + len(held[0]))) > position:
             yield tuple(array[: stop - position] for array in held)
@@ -243,26 +247,29 @@ def readable(
             position = stop
         tails = held
         if good < used or window.first + used - window.begin >= end:
-            return
+            return failed if good < used else None
+    return None
 
 
 def _readable(
     reader: RowReader, window: Window, batch_size: int, counters: Counters
-) -> tuple[np.ndarray, int]:
-    """The rows of a window, and how many of them come before the first that cannot be read."""
+) -> tuple[np.ndarray, int, StoreError | None]:
+    """The rows of a window, how many of them come before the first that cannot be read, and why not."""
     array = np.empty((window.rows, *reader.shape[1:]), reader.dtype)
     target = Target(array, Bands(lambda lo, hi: 0), counters)
     good = window.rows
+    failed: StoreError | None = None
     at_once = batch_size if reader.row_access or reader.chunk_rows is None else reader.chunk_rows
     for _, pieces in split(window.pieces, at_once):
         try:
             for job in reader.jobs(pieces, target):
                 job()
-        except Exception:
+        except Exception as error:
             dests = [piece.dest for piece in pieces]
             first = min(int(dest.start if isinstance(dest, slice) else dest.min()) for dest in dests)
-            good = min(good, first)
-    return array, good
+            if first < good:
+                good, failed = first, error if isinstance(error, StoreError) else None
+    return array, good, failed
 
 
 def pool_nbytes(reader: RowReader, rows: int) -> int:

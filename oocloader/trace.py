@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oocloader.errors import StoreError
+from oocloader.paths import local_path
 from oocloader.timing import Event
 
 # The format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
@@ -22,6 +23,7 @@ def write_trace(path: str | os.PathLike[str], events: Sequence[Event], *, droppe
     to being taken; several at once), and each reader thread. Times are microseconds from the first event.
     Raises `StoreError` where the file cannot be written.
     """
+    name = local_path(path, remedy="write it to this machine")
     zero = min((event.began_s for event in events), default=0.0)
     entries = [*_names(events), *_slices(events, zero)]
     content = {
@@ -30,10 +32,9 @@ def write_trace(path: str | os.PathLike[str], events: Sequence[Event], *, droppe
         "otherData": {"events_dropped": dropped},
     }
     try:
-        with open(path, "w", encoding="utf-8") as stream:
+        with open(name, "w", encoding="utf-8") as stream:
             json.dump(content, stream, separators=(",", ":"))
     except OSError as error:
-        name = os.fspath(path)
         raise StoreError(f"{name}: the trace cannot be written: {error.strerror}", file=name) from error
 
 

@@ -573,6 +573,18 @@ def test_settings(training: Training, name: str) -> None:
     assert not training.folder.exists()
 
 
+@pytest.mark.parametrize("url", ["gs://bucket/run", "s3://bucket/run"])
+def test_a_url_is_no_folder(training: Training, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(training.folder.parent)
+    before = sorted(os.listdir())
+    with (
+        ooc.Loader(training.store.source, "x", "y") as loader,
+        pytest.raises(ooc.StoreError, match=rf"^folder='{url}': URLs are not supported; name a folder"),
+    ):
+        ooc.keras.BackupAndRestore(url, loader)
+    assert sorted(os.listdir()) == before
+
+
 def test_callbacks_in_another_order(training: Training) -> None:
     stopping = keras().callbacks.EarlyStopping("loss")
     with ooc.Loader(training.store.source, "x", "y") as loader:

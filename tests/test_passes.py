@@ -391,6 +391,30 @@ def test_an_error_comes_after_every_row_before_it(stored: Stored) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
+def test_of_several_errors_the_first_to_be_delivered_is_told(stored: Stored, shuffle: bool) -> None:
+    """Several chunks are damaged, and a later one is found first, by whichever thread."""
+    feed = stored.feed(shuffle=shuffle, window=ROWS, block=64, batch_size=10, threads=3)
+    order = rows_of(feed).tolist()
+    for first in (192, 448, 832):
+        stored.flips[0].damaged.add((~stored.x[first : first + 64, 2:4]).tobytes())
+    for first in (200, 800):
+        stored.flips[1].damaged.add((~stored.y[first : first + 100].view(np.uint8)).tobytes())
+    damaged = {"x": {*range(192, 256), *range(448, 512), *range(832, 896)}}
+    damaged["y"] = {*range(200, 300), *range(800, 900)}
+    at = next(at for at, row in enumerate(order) if any(row in rows for rows in damaged.values()))
+    running = Pass(feed, 0)
+    found: list[int] = []
+    with pytest.raises(CorruptChunkError) as caught:
+        found.extend(labels(running))
+    assert found == order[: at // 10 * 10]
+    assert running.error is caught.value
+    told = caught.value.rows
+    assert told is not None
+    assert told[0] <= order[at] < told[1]
+    assert order[at] in damaged["x" if told[1] - told[0] == 64 else "y"]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("which", [0, 1])
 def test_errors_with_shared_chunks_end_the_pass(

@@ -18,6 +18,7 @@ import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
 from oocloader import assembly, budget
 from oocloader import resident as residency
+from oocloader.plan import MemoryPlan
 from oocloader.resident import Resident, check_fits, check_host, keeps, parse_residency, resident
 from recorded import device_of, eventually, finished, ids_of, our_threads, started, storage_bytes
 
@@ -252,6 +253,35 @@ def test_what_crosses_to_the_device_is_the_stored_size(
 
 
 @pytest.mark.usefixtures("tf")
+def test_rows_kept_on_the_device_are_not_kept_in_memory_besides(
+    make_store: Callable[..., Numbered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(nbytes: int) -> np.ndarray:
+        raise AssertionError(f"{nbytes} bytes were taken on the host")
+
+    store = make_store("h5")
+    options: dict[str, Any] = {"cache": "memory", "shuffle": True, "device": "/CPU:1"}
+    with ooc.Loader(store.source, "x", "y", window=500, **options) as streamed:
+        plan = streamed.plan()
+        assert {"rows kept for later passes": ROWS * 24}.items() <= _parts(plan.host).items()
+        next(iter(streamed))
+        state = streamed.state_dict()
+    monkeypatch.setattr("oocloader.cache.allocate", refuse)
+    with ooc.Loader(store.source, "x", "y", device_memory="1GiB", **options) as loader:
+        plan = loader.plan()
+        assert _parts(plan.device_memory)["rows"] == ROWS * 24
+        assert _parts(plan.host)["rows kept for later passes"] == 0
+        assert loader.element_spec  # whoever reads is decided on now
+        loader.load_state_dict(state)
+        assert len(ids_of(loader)) == ROWS - 32
+        assert sorted(ids_of(loader)) == list(range(ROWS))
+
+
+def _parts(memory: MemoryPlan) -> dict[str, int]:
+    return {part.name: part.nbytes for part in memory.parts}
+
+
+@pytest.mark.usefixtures("tf")
 def test_nothing_crosses_where_the_host_is_the_device(make_store: Callable[..., Numbered]) -> None:
     with ooc.Loader(make_store("h5").source, "x", "y", residency="device") as loader:
         ids_of(loader)
@@ -287,6 +317,34 @@ def test_nothing_is_kept_before_the_first_batch(make_store: Callable[..., Number
 
 
 # -- budgets
+
+
+@pytest.mark.usefixtures("tf")
+@pytest.mark.parametrize("given", [1, 20_000, 300_000])
+@pytest.mark.parametrize("batch_size", [1, 32, 5000])
+@pytest.mark.parametrize("window", [None, 10, "1MiB"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_smallest_budget_is_told_at_once(
+    make_store: Callable[..., Numbered],
+    given: int,
+    batch_size: int,
+    window: int | str | None,
+    shuffle: bool,
+) -> None:
+    """However small the one given: also where not even the windows of a stream would fit in."""
+    store = make_store("h5", 5000)
+    options: dict[str, Any] = {"batch_size": batch_size, "window": window, "shuffle": shuffle}
+
+    def loader(nbytes: int) -> ooc.Loader:
+        return ooc.Loader(store.source, "x", "y", residency="device", device_memory=nbytes, **options)
+
+    with pytest.raises(ooc.SettingError, match=f"device_memory={given} is too small for residency") as caught:
+        loader(given)
+    needed = int(str(caught.value).partition("give at least device_memory=")[2].partition(",")[0])
+    with pytest.raises(ooc.SettingError, match=f"give at least device_memory={needed}, or residency"):
+        loader(needed - 1)
+    with loader(needed) as fits:
+        assert fits.plan().device_nbytes <= needed
 
 
 @pytest.mark.usefixtures("tf")

@@ -28,6 +28,7 @@ from oocloader.conversion.sources import open_source, opened_sources, wanted_arr
 from oocloader.conversion.work import Work, begun_codec, begun_nbytes, made_by, open_work, remove_leftover
 from oocloader.conversion.write import write_store
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
+from oocloader.paths import local_path
 from oocloader.progress import bar
 from oocloader.stores import Store
 from oocloader.verification.manifest import write_manifests
@@ -307,7 +308,8 @@ def _checked_path(destination: str | os.PathLike[str]) -> str:
         path = os.fspath(destination)
     except TypeError:
         raise SettingError(f"destination: expected a path, got {destination!r}") from None
-    return os.path.expanduser(os.fsdecode(path)).rstrip(os.sep) or os.sep
+    local = local_path(path, remedy="write the store to this machine and copy it there")
+    return local.rstrip(os.sep) or os.sep
 
 
 def _format_of(path: str) -> Format:

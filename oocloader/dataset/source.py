@@ -104,7 +104,8 @@ class Source:
         return not devices.is_host(self.device)
 
     def take(self, feed: Feed) -> None:
-        """Go on with `feed`: the same rows in other windows."""
+        """Go on with `feed`: the same rows in other windows, from where they are read now."""
+        feed = dataclasses.replace(feed, readers=self._stored.readers)
         self._stored = feed
         kept = self._kept
         self.feed = (

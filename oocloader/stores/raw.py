@@ -13,6 +13,7 @@ import numpy as np
 from oocloader.chunks import ChunkReader
 from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
 from oocloader.layout import Files, Layout
+from oocloader.paths import local_path
 from oocloader.read import RowReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.dtypes import native, refusal
@@ -46,7 +47,7 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
     `dtype` says the byte order too. Raises `StoreError` where the file cannot be read, `DataError` where its
     size is another than that of the array.
     """
-    path = os.path.expanduser(path)
+    path = local_path(path, remedy="copy the file to this machine")
     try:
         if not os.path.isfile(path):
             what = "is a folder" if os.path.isdir(path) else "no such file"

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from oocloader.errors import SettingError, StoreError
+from oocloader.paths import local_path
 from oocloader.stores import zipped
 from oocloader.stores.base import Store
 from oocloader.stores.joined import common_name, join, natural_key, only, side_by_side
 from oocloader.stores.memory import open_memory
 from oocloader.stores.npy import MAGIC, open_npy
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _GLOB = re.compile(r"[*?\[]")
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -60,7 +60,7 @@ def _text(path: str | os.PathLike[Any]) -> str:
         raise SettingError(f"a path is a string, got {text!r}")
     if not text:
         raise SettingError("a path is empty")
-    return os.path.expanduser(text)
+    return local_path(text, remedy="copy the store to this machine")
 
 
 def _open_all(openers: Iterable[Callable[[], Store]], combine: Callable[[list[Store]], Store]) -> Store:
@@ -124,8 +124,6 @@ def _open_parts(paths: list[str], *, path: str, single: str) -> Store:
 
 
 def _open_text(text: str) -> Store:
-    if _URL.match(text):
-        raise StoreError(f"{text}: URLs are not supported; copy the store to this machine", file=text)
     if os.path.exists(text):
         return _open_path(text)
     path, separator, array = text.rpartition("::")

@@ -1,0 +1,33 @@
+"""Paths as users write them: `~` is their home, and a URL is none."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from oocloader.errors import StoreError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` begins as a URL does.
+
+    >>> is_url("s3://bucket/x.zarr"), is_url("x.h5::group/x"), is_url("C:/x.npy")
+    (True, False, False)
+    """
+    return _URL.match(text) is not None
+
+
+def local_path(path: str | bytes | os.PathLike[Any], *, remedy: str, option: str = "") -> str:
+    """`path` with `~` put in full.
+
+    Raises `StoreError` for a URL, which would otherwise name a local file or folder; it says `remedy`, and
+    names the `option`, if there is one.
+    """
+    text = os.fsdecode(path)
+    if is_url(text):
+        given = f"{option}={text!r}" if option else text
+        raise StoreError(f"{given}: URLs are not supported; {remedy}", file=text)
+    return os.path.expanduser(text)
