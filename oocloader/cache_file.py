@@ -187,7 +187,11 @@ class Filling:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # Gone or finished meanwhile: what is locked then is not what others see.
-            if not _lock(fd) or not _same(fd, path) or file.there():
+            mine = _lock(fd) and _same(fd, path)
+            if not mine or file.there():
+                if mine:
+                    # Another has finished meanwhile, and this one was made just now.
+                    os.unlink(path)
                 os.close(fd)
                 return None
             _remove_stale(file)

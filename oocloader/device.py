@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -30,6 +31,9 @@ _GENERATOR = ("from_generator_op.py", "script_ops.py")
 _READERS = ("readahead.py",)
 # A GPU has kernels for these in the memory of the host alone, or none: their bytes travel as another type.
 _CARRIED = {tf.int32: tf.float32, tf.uint32: tf.float32, tf.uint64: tf.int64}
+# Where two threads slice at once on a device that is not the host, TensorFlow hands the kernel of one the
+# begin or the end of the other (tensorflow/tensorflow#62523): rows were missing, doubled, or of others.
+_slicing = threading.Lock()
 
 
 def resolve(device: str | None) -> str:
@@ -152,16 +156,17 @@ class Batches(Iterator[Any]):
             self._fill(running, windows)
         batch = self._ready.popleft()
         number = running.start + running.counters.batches
-        # A pass is over with its last batch: nobody may ask for one more.
-        if running.deliver():
-            self._short = self._short or running.short
-            self._end(None if self._left is None else self._left - 1)
         try:
+            # Before it counts as delivered: what goes on from here must begin with this one if it fails.
             element = self._finish(batch, running, number)
         except BaseException:
             # A batch is missing: what comes behind it must not pass for the rest.
             self._end(0)
             raise
+        # A pass is over with its last batch: nobody may ask for one more.
+        if running.deliver():
+            self._short = self._short or running.short
+            self._end(None if self._left is None else self._left - 1)
         running.counters.delivered(asked, time.perf_counter())
         return element
 
@@ -309,10 +314,11 @@ def _slices(array: tf.Tensor, edges: Sequence[int]) -> list[tf.Tensor]:
     with tf.device("/CPU:0"):
         at = [tf.constant([edge]) for edge in edges]
         step = tf.constant([1])
-    found = [
-        tf.raw_ops.StridedSlice(input=array, begin=begin, end=end, strides=step)
-        for begin, end in itertools.pairwise(at)
-    ]
+    with _slicing:
+        found = [
+            tf.raw_ops.StridedSlice(input=array, begin=begin, end=end, strides=step)
+            for begin, end in itertools.pairwise(at)
+        ]
     return [tf.bitcast(part, stored) for part in found] if stored == tf.int32 else found
 
 
@@ -347,7 +353,7 @@ class DeviceRows:
             with tf.device("/CPU:0"):
                 value = tf.convert_to_tensor(array.view(carrier.as_numpy_dtype))
                 begin, end, step = (tf.constant([at]) for at in (first, first + len(array), 1))
-            with tf.device(self._device):
+            with tf.device(self._device), _slicing:
                 # The operation itself: `variable[a:b].assign` would copy all rows first.
                 tf.raw_ops.ResourceStridedSliceAssign(
                     ref=variable.handle, begin=begin, end=end, strides=step, value=value

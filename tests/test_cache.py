@@ -258,6 +258,23 @@ def test_one_fills_and_others_use_it_when_it_is_there(
         assert work(waiting) == (0, 0, 0)
 
 
+def test_nothing_is_left_of_one_who_came_too_late_to_fill(
+    make_store: Callable[..., Numbered], tmp_path: Path
+) -> None:
+    store = make_store("h5")
+    options: dict[str, Any] = {"cache": tmp_path / "cache"}
+    with (
+        ooc.Loader(store.source, "x", "y", **options) as filling,
+        ooc.Loader(store.source, "x", "y", **options) as late,
+    ):
+        assert ids_of(filling) == list(range(1000))
+        complete = names(tmp_path)
+        assert ids_of(late) == list(range(1000))
+        assert work(late) == (0, 0, 0)
+        assert names(tmp_path) == complete
+        assert not any(name.endswith(".partial") for name in complete)
+
+
 def test_a_filler_that_is_killed_is_replaced(make_store: Callable[..., Numbered], tmp_path: Path) -> None:
     store = make_store("h5", 5000)
     program = started(

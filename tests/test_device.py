@@ -106,6 +106,39 @@ def test_split(tf: Any, device: str, rows: int, batch_size: int, sizes: list[int
     assert {device_of(tensor) for batch in batches for tensor in batch} == {device}
 
 
+@pytest.mark.parametrize("device", ["/CPU:0", "/CPU:1"])
+def test_threads_that_slice_at_once_get_their_own_rows(tf: Any, device: str) -> None:
+    """Three at a time: TensorFlow gave the begin and end of one to another, in one of a hundred slices."""
+    from oocloader.device import DeviceRows, split
+
+    rows = np.arange(130, dtype=np.int64)
+    wrong: list[Any] = []
+
+    def slice_and_put() -> None:
+        try:
+            for _ in range(60):
+                with tf.device(device):
+                    window = tf.identity(rows)
+                parts = [part.numpy() for (part,) in split([window], 13, device)]
+                if not np.array_equal(parts, rows.reshape(10, 13)):
+                    wrong.append(parts)
+                kept = DeviceRows([(rows.shape, rows.dtype)], device)
+                for first in range(0, len(rows), 13):
+                    kept.put(first, [rows[first : first + 13]])
+                (found,) = kept.gather(tf.constant(rows))
+                if not np.array_equal(found, rows):
+                    wrong.append(found)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=slice_and_put) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
 def test_split_copies_nothing_that_is_aligned(tf: Any) -> None:
     from oocloader.device import split
 
