@@ -10,7 +10,7 @@ import operator
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,8 +153,7 @@ def convert(
     with open_source(source, asked) as store:
         nameless = asked.shapes.every is not None or _is_nameless(source)
         names = _new_names(store, at_root=store_format == "zarr" and nameless and shuffle_index is None)
-        for name in (*names, *(() if shuffle_index is None else (shuffle_index,))):
-            _check_name(name)
+        _check_names((*names, *(() if shuffle_index is None else (shuffle_index,))), store_format)
         check_sources((store.arrays[name] for name in names.values()), where=store.path)
         wanted = wanted_arrays(store, names, asked)
         if choice is None:
@@ -306,7 +305,9 @@ def _checked_path(destination: str | os.PathLike[str]) -> str:
     try:
         path = os.fspath(destination)
     except TypeError:
-        raise SettingError(f"destination: expected a path, got {destination!r}") from None
+        path = ""
+    if not path:
+        raise SettingError(f"destination: expected a path, got {destination!r}")
     return os.path.expanduser(os.fsdecode(path)).rstrip(os.sep) or os.sep
 
 
@@ -333,14 +334,36 @@ def _checked_rows(chunk_rows: int | None) -> int | None:
     return rows
 
 
-def _check_name(name: str) -> None:
-    """Refuse a name that is no path of groups in either format, or that Zarr keeps its metadata under."""
+def _check_names(names: Sequence[str], store_format: Format) -> None:
+    """Raise `SettingError` where the format has no place for arrays of these names."""
+    for name in names:
+        _check_name(name, store_format)
+        for at in (at for at, letter in enumerate(name) if letter == "/"):
+            if name[:at] in names:
+                raise SettingError(
+                    f"{name!r} cannot be the name of an array beside {name[:at]!r}, which is no group but an"
+                    " array too; rename one of them"
+                )
+
+
+def _check_name(name: str, store_format: Format) -> None:
+    """Refuse a name that is no path of groups, no text, or that Zarr keeps its metadata under."""
     parts = name.split("/")
-    if name and any(part in _NO_NAMES for part in parts):
+    # zarr-python takes a backslash for a slash. What is no UTF-8 in a file's name is a lone surrogate here.
+    wrong = "\0" in name or ("\\" in name and store_format == "zarr") or not _is_text(name)
+    if name and (wrong or any(part in _NO_NAMES for part in parts)):
         raise SettingError(
             f"{name!r} cannot be the name of an array: use letters, digits, '_', '-' and '.', "
             "and '/' between the names of groups"
         )
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _new_names(store: Store, *, at_root: bool) -> dict[str, str]:
