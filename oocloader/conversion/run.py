@@ -21,7 +21,7 @@ from oocloader.conversion.choosing import AUTO, Choice, choose_codec
 from oocloader.conversion.encode import Codec, Format
 from oocloader.conversion.job import SourceFiles, digest, job_of
 from oocloader.conversion.options import checked_memory, checked_shards, checked_zarr_format, shaping
-from oocloader.conversion.plan import Plan, check_sources, make_plan
+from oocloader.conversion.plan import Plan, check_sources, is_text, make_plan
 from oocloader.conversion.publish import check_destination, publish, size_of, sync
 from oocloader.conversion.report import ConvertReport, choices
 from oocloader.conversion.sources import open_source, opened_sources, wanted_arrays
@@ -349,21 +349,13 @@ def _check_names(names: Sequence[str], store_format: Format) -> None:
 def _check_name(name: str, store_format: Format) -> None:
     """Refuse a name that is no path of groups, no text, or that Zarr keeps its metadata under."""
     parts = name.split("/")
-    # zarr-python takes a backslash for a slash. What is no UTF-8 in a file's name is a lone surrogate here.
-    wrong = "\0" in name or ("\\" in name and store_format == "zarr") or not _is_text(name)
+    # zarr-python takes a backslash for a slash.
+    wrong = "\0" in name or ("\\" in name and store_format == "zarr") or not is_text(name)
     if name and (wrong or any(part in _NO_NAMES for part in parts)):
         raise SettingError(
             f"{name!r} cannot be the name of an array: use letters, digits, '_', '-' and '.', "
             "and '/' between the names of groups"
         )
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _new_names(store: Store, *, at_root: bool) -> dict[str, str]:
