@@ -30,6 +30,7 @@ from oocloader.conversion.write import write_store
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
 from oocloader.progress import bar
 from oocloader.stores import Store
+from oocloader.stores.sparse import MEMBERS, sparse_kind
 from oocloader.verification.manifest import write_manifests
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
@@ -344,6 +345,12 @@ def _check_names(names: Sequence[str], store_format: Format) -> None:
                     f"{name!r} cannot be the name of an array beside {name[:at]!r}, which is no group but an"
                     " array too; rename one of them"
                 )
+    for group in {name.rpartition("/")[0] for name in names} - {""}:
+        if sparse_kind({}, [name.removeprefix(f"{group}/") for name in names]):
+            raise SettingError(
+                f"{', '.join(repr(f'{group}/{member}') for member in MEMBERS)}: a group of arrays with these"
+                " names is taken for a sparse matrix, and is not loaded; rename one of them"
+            )
 
 
 def _check_name(name: str, store_format: Format) -> None:
