@@ -714,7 +714,9 @@ def test_interruption_leaves_nothing_of_arrays_in_memory(tmp_path: Path, suffix:
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
-@pytest.mark.parametrize("name", ["a/../b", "..", ".", "/a", "a//b", "a/", "zarr.json", "g/.zarray"])
+@pytest.mark.parametrize(
+    "name", ["a/../b", "..", ".", "/a", "a//b", "a/", "zarr.json", "g/.zarray", "a\0b", "a\udcffb"]
+)
 def test_names_that_no_array_can_have_are_refused_before_anything_is_written(
     tmp_path: Path, name: str, suffix: str
 ) -> None:

@@ -264,6 +264,29 @@ def test_attributes_that_hdf5_has_no_type_for_are_json(tmp_path: Path) -> None:
         assert {name: json.loads(value) for name, value in file["x"].attrs.items()} == attrs
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_numbers_that_json_has_not(tmp_path: Path, version: int) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(5)
+        file["x"].attrs.update({"c": 1 + 2j, "cs": np.array([1j, 2]), "long": np.longdouble(0.5)})
+    convert(tmp_path / "x.h5", tmp_path / "o.zarr", zarr_format=version)
+    found = dict(opened(tmp_path / "o.zarr")["x"].attrs)
+    assert found == {"c": [1, 2], "cs": [[0, 1], [2, 0]], "long": 0.5}
+    convert(tmp_path / "x.h5", tmp_path / "o.h5")
+    with h5py.File(tmp_path / "o.h5") as file:
+        assert file["x"].attrs["c"] == 1 + 2j
+        assert file["x"].attrs["cs"].tolist() == [1j, 2]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\udcff"])
+def test_names_of_attributes_that_hdf5_has_not(tmp_path: Path, name: str) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=np.arange(5), attributes={"good": 1, name: 2})
+    with pytest.raises(SettingError, match="HDF5 has no attributes of the name"):
+        convert(tmp_path / "x.zarr", tmp_path / "x.h5")
+    convert(tmp_path / "x.zarr", tmp_path / "y.zarr")
+    assert sorted(os.listdir(tmp_path)) == ["x.zarr", "y.zarr"]
+
+
 def test_names_of_axes_follow_the_axes(tmp_path: Path) -> None:
     attrs: dict[str, Any] = {"_ARRAY_DIMENSIONS": ["time", "y", "x"], "other": ["time", "y", "x"]}
     zarr.create_array(tmp_path / "x.zarr", data=np.zeros((2, 3, 4)), attributes=attrs, zarr_format=2)

@@ -373,6 +373,13 @@ def test_raw_files_beside_others(tmp_path: Path) -> None:
         ("x.npy", {"shuffle_index": "i"}, SettingError, ("shuffle_index", "shuffle")),
         ("x.npy", {"shuffle": 1, "shuffle_index": "x"}, SettingError, ("shuffle_index", "'x'")),
         ("x.npy", {"shuffle": 1, "shuffle_index": "a/../b"}, SettingError, ("a/../b",)),
+        ({"g/x": "x.npy", "g": "x.npy"}, {}, SettingError, ("'g/x'", "beside 'g'", "rename")),
+        (
+            {"g": "x.npy", "z": "x.npy"},
+            {"shuffle": 1, "shuffle_index": "g/i/j"},
+            SettingError,
+            ("beside 'g'",),
+        ),
         ({"x": "x.npy", "z": "z.npy"}, {"rows": "0:5"}, DataError, ("'x' has 10", "'z' has 12")),
     ],
 )
@@ -394,6 +401,14 @@ def test_what_cannot_be_is_said_before_anything_is_written(
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(os.listdir()) == before
+
+
+def test_zarr_takes_a_backslash_for_a_slash(tmp_path: Path) -> None:
+    x = np.arange(10)
+    convert({"a\\b": x, "y": x}, tmp_path / "x.h5")
+    with pytest.raises(SettingError, match="cannot be the name of an array"):
+        convert({"a\\b": x, "y": x}, tmp_path / "x.zarr")
+    assert os.listdir(tmp_path) == ["x.h5"]
 
 
 def test_rows_are_those_of_the_axis(tmp_path: Path) -> None:

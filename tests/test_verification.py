@@ -264,6 +264,38 @@ def test_files_that_change_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyP
         verify(tmp_path / "x.zarr", tmp_path / "x.npy")
 
 
+@pytest.mark.parametrize(
+    ("names", "lost", "bad"),
+    [
+        (["x", "y"], "x/zarr.json", ["x"]),
+        (["g/x", "y"], "g/x/zarr.json", ["g/x"]),
+        (["x"], "x/zarr.json", ["x"]),
+        (["x", "y"], "zarr.json", []),  # a group needs none
+    ],
+)
+def test_arrays_that_are_none_any_more(tmp_path: Path, names: list[str], lost: str, bad: list[str]) -> None:
+    convert({name: np.arange(9) for name in names}, tmp_path / "o.zarr")
+    (tmp_path / "o.zarr" / lost).unlink()
+    found = verify(tmp_path / "o.zarr")
+    assert {check.name for check in found.arrays} == set(names)
+    assert [check.name for check in found.arrays if not check.ok] == bad
+    assert "lost or damaged" in str(found) or not bad
+
+
+def test_arrays_that_an_hdf5_file_lost(tmp_path: Path) -> None:
+    convert({name: np.arange(9) for name in ("g/x", "g/y", "z")}, tmp_path / "o.h5")
+    text = (tmp_path / "o.h5").read_bytes()
+    with h5py.File(tmp_path / "o.h5", "r+") as file:
+        del file["g"]
+        end = file.id.get_filesize()
+    left = (tmp_path / "o.h5").read_bytes()[:end]
+    # As where the table of a group was damaged: the manifest is the old one.
+    (tmp_path / "o.h5").write_bytes(left + text[text.rindex(b'{"oocloader_manifest"') :])
+    found = verify(tmp_path / "o.h5")
+    assert {check.name: check.ok for check in found.arrays} == {"g/x": False, "g/y": False, "z": True}
+    assert verify(f"{tmp_path}/o.h5::z").ok
+
+
 def test_nothing_to_verify(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "empty.h5", "w"):
         pass

@@ -147,3 +147,12 @@ def test_damage_behind_an_hdf5_file(tmp_path: Path) -> None:
     (tmp_path / "out.h5").write_bytes(text[:at] + b"c" + text[at + 1 :].replace(b"blake2b", b"blake2c"))
     with pytest.raises(StoreError, match=r"out\.h5: the manifest is damaged"):
         manifest_of(tmp_path / "out.h5", "x")
+
+
+@pytest.mark.parametrize("nbytes", [b"\xff" * 8, b"\0\0\0\0\0\0\0\x80", b"\0\0\1\0\0\0\0\0"])
+def test_more_bytes_than_an_hdf5_file_has(tmp_path: Path, nbytes: bytes) -> None:
+    convert({"x": np.arange(9)}, tmp_path / "out.h5")
+    text = (tmp_path / "out.h5").read_bytes()
+    (tmp_path / "out.h5").write_bytes(text[:-32] + nbytes + text[-24:])
+    with pytest.raises(StoreError, match=r"out\.h5: the manifest is damaged: it cannot have \d+ bytes"):
+        manifest_of(tmp_path / "out.h5", "x")

@@ -259,6 +259,8 @@ def make_plan(
         taken = _chunk_rows(
             rows, row_nbytes, chunk_rows, for_memory, _MOST_PLAIN_FILES if plain_files else None, shards
         )
+        if store_format == "hdf5":
+            _check_attributes(info)
         _check_chunk(info, taken * row_nbytes, row_nbytes, store_format, codec)
         chunks = -(-rows // taken)
         shard_chunks = None
@@ -298,6 +300,22 @@ def _chunk_rows(
         while shards % taken:
             taken -= 1
     return taken
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8: what was no text in a file is a lone surrogate in Python."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _check_attributes(info: ArrayInfo) -> None:
+    """Refuse names of attributes that HDF5 has not, or that it would cut."""
+    for name in info.attrs:
+        if not name or "\0" in name or not is_text(name):
+            raise SettingError(
+                f"array {info.name!r}: HDF5 has no attributes of the name {name!r}; rename it in the source,"
+                " or write a .zarr",
+                array=info.name,
+            )
 
 
 def _check_chunk(info: ArrayInfo, nbytes: int, row_nbytes: int, store_format: Format, codec: Codec) -> None:

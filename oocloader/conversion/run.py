@@ -10,7 +10,7 @@ import operator
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from oocloader.conversion.choosing import AUTO, Choice, choose_codec
 from oocloader.conversion.encode import Codec, Format
 from oocloader.conversion.job import SourceFiles, digest, job_of
 from oocloader.conversion.options import checked_memory, checked_shards, checked_zarr_format, shaping
-from oocloader.conversion.plan import Plan, check_sources, make_plan
+from oocloader.conversion.plan import Plan, check_sources, is_text, make_plan
 from oocloader.conversion.publish import check_destination, publish, size_of, sync
 from oocloader.conversion.report import ConvertReport, choices
 from oocloader.conversion.sources import open_source, opened_sources, wanted_arrays
@@ -31,6 +31,7 @@ from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreEr
 from oocloader.paths import local_path
 from oocloader.progress import bar
 from oocloader.stores import Store
+from oocloader.stores.sparse import MEMBERS, sparse_kind
 from oocloader.verification.manifest import write_manifests
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
@@ -154,8 +155,7 @@ def convert(
     with open_source(source, asked) as store:
         nameless = asked.shapes.every is not None or _is_nameless(source)
         names = _new_names(store, at_root=store_format == "zarr" and nameless and shuffle_index is None)
-        for name in (*names, *(() if shuffle_index is None else (shuffle_index,))):
-            _check_name(name)
+        _check_names((*names, *(() if shuffle_index is None else (shuffle_index,))), store_format)
         check_sources((store.arrays[name] for name in names.values()), where=store.path)
         wanted = wanted_arrays(store, names, asked)
         if choice is None:
@@ -307,7 +307,9 @@ def _checked_path(destination: str | os.PathLike[str]) -> str:
     try:
         path = os.fspath(destination)
     except TypeError:
-        raise SettingError(f"destination: expected a path, got {destination!r}") from None
+        path = ""
+    if not path:
+        raise SettingError(f"destination: expected a path, got {destination!r}")
     local = local_path(path, remedy="write the store to this machine and copy it there")
     return local.rstrip(os.sep) or os.sep
 
@@ -335,10 +337,30 @@ def _checked_rows(chunk_rows: int | None) -> int | None:
     return rows
 
 
-def _check_name(name: str) -> None:
-    """Refuse a name that is no path of groups in either format, or that Zarr keeps its metadata under."""
+def _check_names(names: Sequence[str], store_format: Format) -> None:
+    """Raise `SettingError` where the format has no place for arrays of these names."""
+    for name in names:
+        _check_name(name, store_format)
+        for at in (at for at, letter in enumerate(name) if letter == "/"):
+            if name[:at] in names:
+                raise SettingError(
+                    f"{name!r} cannot be the name of an array beside {name[:at]!r}, which is no group but an"
+                    " array too; rename one of them"
+                )
+    for group in {name.rpartition("/")[0] for name in names} - {""}:
+        if sparse_kind({}, [name.removeprefix(f"{group}/") for name in names]):
+            raise SettingError(
+                f"{', '.join(repr(f'{group}/{member}') for member in MEMBERS)}: a group of arrays with these"
+                " names is taken for a sparse matrix, and is not loaded; rename one of them"
+            )
+
+
+def _check_name(name: str, store_format: Format) -> None:
+    """Refuse a name that is no path of groups, no text, or that Zarr keeps its metadata under."""
     parts = name.split("/")
-    if name and any(part in _NO_NAMES for part in parts):
+    # zarr-python takes a backslash for a slash.
+    wrong = "\0" in name or ("\\" in name and store_format == "zarr") or not is_text(name)
+    if name and (wrong or any(part in _NO_NAMES for part in parts)):
         raise SettingError(
             f"{name!r} cannot be the name of an array: use letters, digits, '_', '-' and '.', "
             "and '/' between the names of groups"

@@ -82,7 +82,7 @@ def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
         "filters": None,
         # Every chunk is written, so that it never stands for a value.
         "fill_value": array.fill_value[()],
-        "attributes": dict(array.attrs),
+        "attributes": {name: _json(value) for name, value in array.attrs.items()},
     }
     if plan.zarr_format == 2:
         compressor = zarr2_compressor(plan.codec, array.dtype.itemsize)
@@ -98,6 +98,13 @@ def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
         # One folder for all chunks, in place of one for each axis and row of them.
         "chunk_key_encoding": {"name": "default", "separator": "."},
     }
+
+
+def _json(value: Any) -> Any:
+    """An attribute as JSON has it: complex numbers as pairs, as Zarr format 3 spells those of fill values."""
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    return [_json(item) for item in value] if isinstance(value, list) else value
 
 
 def _compressors(plan: Plan, array: ArrayPlan) -> list[dict[str, Any]]:

@@ -18,6 +18,9 @@ def plain(value: Any) -> Any:
     """`value` of an attribute as str, numbers, None and lists of these."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
+    if isinstance(value, np.longdouble | np.clongdouble):
+        # The only numbers that Python has no type for.
+        value = float(value) if isinstance(value, np.longdouble) else complex(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
     if isinstance(value, list | tuple):

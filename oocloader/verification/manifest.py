@@ -137,6 +137,22 @@ def read_manifest(array: StoredArray) -> ArrayManifest | None:
     return found[1][0] if found[1] else None
 
 
+def names_in(path: str) -> list[str]:
+    """Names of the arrays of the store at `path` that have manifests, whether or not they are still arrays.
+
+    An array at the root of a Zarr store is not among them.
+    """
+    if os.path.isdir(path):
+        folders = [folder for folder, _, files in os.walk(path) if FILE_NAME in files]
+        names = [os.path.relpath(folder, path).replace(os.sep, "/") for folder in folders]
+        return sorted(name for name in names if name != ".")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            ending = f"/{FILE_NAME}"
+            return sorted(n.removesuffix(ending) for n in archive.namelist() if n.endswith(ending))
+    return [manifest.name for manifest in _of_file(path)[1]]
+
+
 def job_of(path: str, name: str) -> str:
     """The job that made the store at `path`, by the manifest of array `name`; "" where that is unknown."""
     try:
@@ -176,7 +192,9 @@ def _of_file(path: str) -> _Found:
         nbytes, signature = _FOOTER.unpack(file.read(_FOOTER.size))
         if signature != _SIGNATURE:
             return "", []
-        file.seek(max(0, size - _FOOTER.size - nbytes))
+        if nbytes > size - _FOOTER.size:
+            raise StoreError(f"{path}: the manifest is damaged: it cannot have {nbytes} bytes", file=path)
+        file.seek(size - _FOOTER.size - nbytes)
         return _parsed(file.read(nbytes), path)
 
 

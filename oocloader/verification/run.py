@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from oocloader.errors import StoreError
 from oocloader.progress import bar
 from oocloader.stores import Store, StoredArray, open_store
 from oocloader.verification.arrays import check_array
+from oocloader.verification.manifest import names_in
 from oocloader.verification.report import ArrayCheck, VerifyReport
 
 
@@ -28,13 +30,14 @@ def verify(store: Any, against: Any = None, *, progress: bool = False) -> Verify
     """
     started = time.perf_counter()
     with open_store(store) as opened:
-        if not opened.stored:
+        lost = tuple(_lost(store, opened))
+        if not opened.stored and not lost:
             raise StoreError(
                 f"{opened.path}: holds no arrays, so there is nothing to verify", file=opened.path
             )
         if against is None:
             pairs: _Pairs = {name: (array, None) for name, array in opened.stored.items()}
-            arrays = tuple(_checks(pairs, progress))
+            arrays = (*lost, *_checks(pairs, progress))
             return VerifyReport(opened.path, None, arrays, time.perf_counter() - started)
         with open_store(against) as other:
             named = isinstance(against, Mapping)
@@ -43,6 +46,23 @@ def verify(store: Any, against: Any = None, *, progress: bool = False) -> Verify
                 *_checks(_pairs(opened, other), progress),
             )
             return VerifyReport(opened.path, other.path, arrays, time.perf_counter() - started)
+
+
+def _lost(source: Any, store: Store) -> Iterator[ArrayCheck]:
+    """Arrays that were written and are none any more; where the source is a whole store by its path."""
+    if not isinstance(source, str | os.PathLike):
+        return
+    path = os.path.expanduser(os.fsdecode(source))
+    if not os.path.exists(path) or any(array.parts for array in store.stored.values()):
+        return
+    try:
+        names = names_in(path)
+    except StoreError:
+        return  # that the manifest is damaged is said of every array
+    for name in names:
+        if name not in store.stored and name not in store.hidden:
+            problem = "was written, but its metadata, or that of its group, is lost or damaged"
+            yield ArrayCheck(name, 0, 0, "manifest", problem=problem)
 
 
 _Pairs = dict[str, tuple[StoredArray, StoredArray | None]]
