@@ -23,6 +23,7 @@ from oocloader.read import RowReader
 from oocloader.resident import Resident, check_fits, check_host, keeps, resident
 from oocloader.selection import Cast, dtype_nbytes, fields, row_set
 from oocloader.settings import Settings
+from oocloader.shards import share
 from oocloader.staging import Gather
 from oocloader.stores import Store, StoredArray
 from oocloader.transform import wants_seed
@@ -90,7 +91,10 @@ class Assembly:
             )
             for array, reader, cast, cost in zip(self.arrays, readers, self.casts, self.costs, strict=True)
         ]
-        self._caches = settings.caching.of(self.arrays, self.rows)
+        # Of rows in order a shard has the same in every pass: it would never come to read the others.
+        lone = not settings.shuffle and settings.residency != "device"
+        kept = self.rows.part(*share(len(self.rows), settings.shard)) if lone else self.rows
+        self._caches = settings.caching.of(self.arrays, kept)
         # Made with the first feed, when it is known how much memory windows take.
         self.cached: list[RowReader] | None = None
         self._free_host = budget.free_host_memory()
@@ -215,9 +219,7 @@ class Assembly:
 
     def look_at_mixing(self, sizes: budget.Sizes) -> None:
         """Warn where windows of these sizes mix poorly."""
-        poor = plan.mixing_warning(
-            self._mixing(sizes), sizes, len(self.rows), batch_size=self.settings.batch_size
-        )
+        poor = plan.mixing_warning(self._mixing(sizes), sizes, len(self.rows), batch_size=self.batch_rows)
         if poor is not None:
             self._warn(poor)
 
@@ -237,10 +239,13 @@ class Assembly:
         from oocloader.device import expected, is_host
 
         settings, order, device = self.settings, feed.order, expected(self.device)
-        if self.keeps(residence, device):
+        on_device = self.keeps(residence, device)
+        if on_device:
             sizes = self.with_kept(sizes, residence)
+        # What shards keep are all rows: in another epoch others are theirs.
+        share = 1.0 if on_device else order.total / len(self.rows)
         arrays = tuple(
-            plan.array_plan(column, cost, array.info, share=order.total / len(self.rows))
+            plan.array_plan(column, cost, array.info, share=share)
             for column, cost, array in zip(self.columns, self.costs, self.arrays, strict=True)
         )
         return plan.Plan(
@@ -270,6 +275,7 @@ class Assembly:
             ),
             mixing=self._mixing(sizes),
             warnings=(*self.warnings, *plan.amplification_warnings(arrays)),
+            kept="device" if on_device else "cache" if self._caches else "",
         )
 
     def _mixing(self, sizes: budget.Sizes) -> float | None:

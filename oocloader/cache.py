@@ -95,6 +95,10 @@ class Caches:
     in_memory: tuple[bool, ...]
     files: tuple[CacheFile | None, ...]
 
+    def __bool__(self) -> bool:
+        """Whether rows of any array are kept."""
+        return any(self.in_memory) or any(file is not None for file in self.files)
+
     def memory_nbytes(self, readers: Sequence[RowReader]) -> int:
         """Memory that rows take when all are kept."""
         return sum(
@@ -274,7 +278,8 @@ class FileKeep:
 class CachedReader:
     """The rows of `inner`, those in `rows` kept as they are read and read from there once all are.
 
-    Passes may be given up, run side by side, or leave rows out: what each reads is kept.
+    Passes may be given up, run side by side, or leave rows out: what each reads is kept. Rows beyond `rows`,
+    which a shard reads of a pass that another number of shards began, come from `inner`.
     """
 
     gathered_nbytes = 0
@@ -304,6 +309,8 @@ class CachedReader:
         return self._keep.complete or self.inner.row_access
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        if not all(self._covers(piece.start, piece.stop) for piece in pieces):
+            return self.inner.jobs(pieces, target)
         if not self._keep.complete:
             filling = self._keep.begin()
             # Finished by another process, perhaps.
@@ -315,7 +322,7 @@ class CachedReader:
         return self._keep.jobs(positions(self._rows, pieces), target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
-        if not self._keep.complete:
+        if not self._keep.complete or not self._covers(start, stop):
             return None
         (piece,) = positions(self._rows, [Piece(start, stop, None, slice(0, stop - start))])
         return self._keep.map(piece.start, piece.stop)
@@ -332,6 +339,10 @@ class CachedReader:
     def close(self) -> None:
         """Let go of what was kept; the reader of the store is left open."""
         self._keep.close()
+
+    def _covers(self, start: int, stop: int) -> bool:
+        """Whether the rows selected among these stored ones are among those that are kept."""
+        return self._rows.start <= start and stop <= self._rows.stop
 
     def _keeping(self, jobs: Sequence[Job], pieces: Sequence[Piece], target: Target) -> list[Job]:
         """`jobs`, of which the last to end keeps the rows."""

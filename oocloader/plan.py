@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from oocloader.budget import HOST_WINDOWS, Column, Sizes
 from oocloader.cost import Cost
@@ -80,7 +80,9 @@ class Plan:
 
     - `rows`, `batches`, `windows`: of a whole pass; `window_rows` and `block_rows`: the most one has
     - `shuffle`: False, "window" or "global"
-    - `arrays`: bytes read per epoch; `host`, `device_memory`: memory by part, against its budget
+    - `arrays`: bytes read per epoch; `kept`: where all rows then are for later epochs, so that these do not
+      read the store: "device" (all are read at once), "cache" or nowhere, ""
+    - `host`, `device_memory`: memory by part, against its budget
     - `mixing`: expected label entropy of a batch as a share of a full shuffle's, 0 to 1, where rows are
       stored class by class in ten equal classes; None where nothing is shuffled
     - `warnings`: what will be slow or learn badly, each with the remedy
@@ -103,10 +105,11 @@ class Plan:
     device_memory: MemoryPlan
     mixing: float | None
     warnings: tuple[str, ...]
+    kept: Literal["", "device", "cache"] = ""
 
     @property
     def read_nbytes(self) -> int:
-        """Stored bytes read per epoch."""
+        """Stored bytes read per epoch, or once where rows are `kept`."""
         return sum(array.read_nbytes for array in self.arrays)
 
     @property
@@ -159,7 +162,7 @@ class Plan:
         if self.shuffle == "window":
             lines.append(f"blocks of {self.block_rows:,} rows: {self.block_why}")
         lines.append(
-            f"read per epoch: {nbytes_text(self.read_nbytes)}, "
+            f"{_READ[self.kept]}: {nbytes_text(self.read_nbytes)}, "
             f"{self.amplification:.2f} times the bytes of the rows, by {_counted(self.threads, 'thread')}"
         )
         lines += [
@@ -176,6 +179,13 @@ class Plan:
             )
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+
+_READ = {
+    "": "read per epoch",
+    "device": "read once, since all rows stay on the device",
+    "cache": "read per epoch, until the cache has all rows",
+}
 
 
 def _memory_lines(what: str, memory: MemoryPlan) -> list[str]:

@@ -146,6 +146,39 @@ def test_passes_that_were_given_up_and_side_by_side(
         assert work(loader) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("rows", [None, np.r_[np.arange(5, 300), np.arange(500, 999, 2)]])
+@pytest.mark.parametrize("kind", KEEPS)
+def test_a_shard_of_rows_in_order_keeps_its_own(
+    make_store: Callable[..., Numbered], tmp_path: Path, kind: str, rows: Any
+) -> None:
+    """And reads those of others where it goes on with a pass that fewer shards began."""
+    store = make_store("zarr", ROWS)
+    members = np.arange(ROWS) if rows is None else rows
+    options: dict[str, Any] = {"rows": rows, "batch_size": 16}
+    with ooc.Loader(store.source, "x", "y", shard=(0, 2), **options) as former:
+        batches = iter(former)
+        done = [ids_of([next(batches)]) for _ in range(3)]
+        state = former.state_dict()
+    with ooc.Loader(store.source, "x", "y", shard=(1, 2), **options) as former:
+        batches = iter(former)
+        done += [ids_of([next(batches)]) for _ in range(3)]
+    seen = [number for batch in done for number in batch]
+    for index in range(3):
+        with ooc.Loader(
+            store.source, "x", "y", shard=(index, 3), cache=place(kind, tmp_path), **options
+        ) as loader:
+            own = members[index * len(members) // 3 : (index + 1) * len(members) // 3].tolist()
+            assert ids_of(loader) == own
+            assert work(loader)[1] > 0
+            assert ids_of(loader) == own
+            assert work(loader)[1] == 0
+            loader.load_state_dict(state)
+            seen += ids_of(loader)
+            assert ids_of(loader) == own
+            assert work(loader)[1] == 0
+    assert sorted(seen) == members.tolist()
+
+
 @pytest.mark.parametrize("device", ["/CPU:0", "/CPU:1"])
 def test_a_folder_feeds_a_device_that_keeps_all(
     make_store: Callable[..., Numbered], tmp_path: Path, device: str

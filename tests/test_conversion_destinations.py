@@ -111,6 +111,11 @@ def test_what_a_format_has_not(options: Any, words: tuple[str, ...]) -> None:
         ("o.zarr", {"zarr_format": 1}, ("zarr_format", "2 or 3", "got 1")),
         ("o.zarr", {"for_memory": "much"}, ("for_memory", "'much'")),
         ("o.h5", {"zarr_format": 2}, ("zarr_format", "HDF5")),
+        *(
+            ("o.zarr", {flag: value}, (f"{flag}: expected True or False, got {value!r}",))
+            for flag in ("lossy", "overwrite", "resume", "checksum", "progress")
+            for value in ("no", 0, None)
+        ),
     ],
 )
 def test_bad_settings(tmp_path: Path, name: str, options: Any, words: tuple[str, ...]) -> None:

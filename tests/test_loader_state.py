@@ -223,6 +223,8 @@ def test_every_row_once_with_other_numbers_of_shards(
         assert len(delivered) == 1
         assert all(other == states[0] for other in states)
         state = states[0]
+        if state["epoch"] == 1:
+            break  # the pass is over: the next batches would be those of another
     assert sorted(seen) == list(range(ROWS))
     assert state is not None
     assert (state["epoch"], state["batches"], state["history"]) == (1, 0, [])

@@ -151,6 +151,35 @@ def test_nothing_is_read_and_little_allocated(store: str, monkeypatch: pytest.Mo
             next(iter(loader))
 
 
+@pytest.mark.usefixtures("tf")
+@pytest.mark.parametrize(
+    ("options", "kept", "words"),
+    [
+        ({}, "", "read per epoch: "),
+        ({"cache": "memory"}, "cache", "read per epoch, until the cache has all rows: "),
+        ({"cache": "folder"}, "cache", "read per epoch, until the cache has all rows: "),
+        ({"residency": "device"}, "device", "read once, since all rows stay on the device: "),
+    ],
+)
+@pytest.mark.parametrize("shard", [(0, 1), (1, 4)])
+def test_what_is_read_once_is_told(
+    store: str, tmp_path: Path, options: dict[str, Any], kept: str, words: str, shard: tuple[int, int]
+) -> None:
+    """The bytes are those that a pass reads, and those that keep all rows read no more of the store."""
+    if options.get("cache") == "folder":
+        options = {"cache": tmp_path / "cache"}
+    with ooc.Loader(store, "x", "y", shard=shard, mmap=False, **options) as loader:
+        plan = loader.plan()
+        assert (plan.kept, plan.as_dict()["kept"]) == (kept, kept)
+        assert words in str(plan)
+        list(loader)
+        assert loader.counters is not None
+        assert loader.counters.read_bytes == pytest.approx(plan.read_nbytes, rel=0.02)
+        loader.epoch = 0
+        list(loader)
+        assert (loader.counters.chunks_decoded == 0) is bool(kept)
+
+
 def test_the_plan_in_terms_of_json(store: str) -> None:
     with ooc.Loader(store, "x", "y", shuffle=True, host_memory="4MiB", window=2000) as loader:
         plan = loader.plan()

@@ -68,7 +68,8 @@ def convert(
         typer.Option(
             metavar="SIZE",
             show_default=False,
-            help="Memory of the device to train on, such as 8GiB: chunks are a 1024th of it.",
+            help="Memory of the device to train on, such as 8GiB: chunks are a 1024th of it,"
+            " unless --chunk-rows says how large.",
         ),
     ] = None,
     shape: Annotated[

@@ -169,3 +169,10 @@ def checked_zarr_format(value: Any) -> Literal[2, 3]:
 def checked_memory(value: Any) -> int | None:
     """Bytes of the device memory that the store is for, `None` where nothing was said."""
     return None if value is None else parse_nbytes(value, "for_memory")
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise `SettingError` where one of these is neither true nor false."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise SettingError(f"{name}: expected True or False, got {value!r}")

@@ -55,7 +55,7 @@ class ConvertReport:
     def __str__(self) -> str:
         before = f" ({_size(self.bytes_resumed)} of it before)" if self.bytes_resumed else ""
         summary = (
-            f"{self.destination}: {self.rows:,} rows, {_size(self.bytes_in)} in{before},"
+            f"{self.destination}: {_count(self.rows, 'row')}, {_size(self.bytes_in)} in{before},"
             f" {_size(self.bytes_out)} out ({self.codec}, ratio {self.ratio:.2f}),"
             f" {self.seconds:.1f} s at {self.gb_per_s:.2f} GB/s (writing {self.seconds_writing:.1f} s,"
             f" checking {self.seconds_checking:.1f} s, syncing {self.seconds_syncing:.1f} s)"

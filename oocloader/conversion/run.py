@@ -20,7 +20,13 @@ from oocloader.conversion.checksums import check_room
 from oocloader.conversion.choosing import AUTO, Choice, choose_codec
 from oocloader.conversion.encode import Codec, Format
 from oocloader.conversion.job import SourceFiles, digest, job_of
-from oocloader.conversion.options import checked_memory, checked_shards, checked_zarr_format, shaping
+from oocloader.conversion.options import (
+    check_flags,
+    checked_memory,
+    checked_shards,
+    checked_zarr_format,
+    shaping,
+)
 from oocloader.conversion.plan import Plan, check_sources, is_text, make_plan
 from oocloader.conversion.publish import check_destination, publish, size_of, sync
 from oocloader.conversion.report import ConvertReport, choices
@@ -79,7 +85,7 @@ def convert(
       `none` never does; a number is the rows of a shard, whole chunks.
     - `zarr_format`: 3, or 2 for programs that read no other; that has no shards, so chunks are larger.
     - `for_memory`: of the device that the store is to be trained on, bytes or "8GiB": chunks are a 1024th of
-      it in place of 8 MiB.
+      it in place of 8 MiB. `chunk_rows` goes before it.
     - `shape`: of a raw binary file, whose values follow each other in C order; the first number may be -1.
       `dtype` then says what they are, byte order included (`>f4`).
     - `dtype`: to convert to. Every value must survive, else `DataError` says which does not; `lossy` lets
@@ -110,6 +116,7 @@ def convert(
     `resume=True`, and the error says so; of arrays in memory nothing is kept.
     """
     started = time.perf_counter()
+    check_flags(lossy=lossy, overwrite=overwrite, resume=resume, checksum=checksum, progress=progress)
     verify = checked_verify(verify)
     asked = shaping(
         shape=shape,

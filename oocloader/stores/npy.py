@@ -127,7 +127,8 @@ def open_npy(path: str) -> Store:
         header = read_header(stream, path)
         files = Files.of(path)
     if header.dtype.hasobject and header.dtype.names is None:
-        what = f"{path}: its dtype is object (pickled Python objects): it is not loaded, nor unpickled"
+        what = f"{path}: its dtype is object (pickled Python objects): it is never unpickled; save"
+        what += " its numbers as an array of a number type, such as np.stack(list_of_equal_arrays)"
         raise UnsupportedArrayError(what, file=path, array=name)
     expected, found = header.nbytes + header.data_nbytes, int(files.size[0])
     if found < expected:
