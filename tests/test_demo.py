@@ -180,6 +180,13 @@ class TestCommand:
         assert "0.97 is NOT reached" in result.stdout
         assert result.returncode == 1
 
+    def test_what_is_no_size_is_said_at_once(self) -> None:
+        code = (
+            "import sys; from oocloader.cli import main; code = main(['demo', '--size', 'many']);"
+            " sys.exit(code if 'tensorflow' not in sys.modules else 3)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 2
+
     @pytest.mark.parametrize("size", ["many", "0", "64KiB"])
     def test_bad_size(self, size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["demo", "--folder", str(tmp_path / "new"), "--size", size]) == 2

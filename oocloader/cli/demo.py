@@ -36,6 +36,7 @@ def demo(
         raise OocloaderError(
             f"the demo needs {', '.join(missing)}, not installed here: pip install 'oocloader[demo]'"
         )
+    size_bytes = parse_nbytes(size, "--size")  # at once: what comes next takes seconds
     # TensorFlow says on every start, as an error, that a machine without a GPU has none.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -43,7 +44,7 @@ def demo(
 
     report = run(
         folder,
-        size_bytes=parse_nbytes(size, "--size"),
+        size_bytes=size_bytes,
         epochs=epochs,
         say=lambda line: typer.echo(line, err=as_json),
         progress=sys.stdout.isatty() and sys.stderr.isatty() and not as_json,
