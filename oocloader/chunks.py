@@ -414,7 +414,9 @@ class ChunkReader:
         across = math.prod(layout.grid[1:])
         bands = np.fromiter(pieces, np.int64, len(pieces))
         chunks = (bands[:, np.newaxis] * across + np.arange(across)).reshape(-1)
-        chunks = chunks[np.lexsort((layout.offset[chunks], layout.file[chunks]))]
+        # Files in the order of their rows, so that of several that are damaged the first is told of.
+        _, first, which = np.unique(layout.file[chunks], return_index=True, return_inverse=True)
+        chunks = chunks[np.lexsort((layout.offset[chunks], first[which]))]
         groups = self._groups(chunks)
         for group in groups:
             self._will_need(group)

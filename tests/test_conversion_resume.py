@@ -307,7 +307,7 @@ def test_another_conversion_is_refused(
         convert(source, destination, **{**begun, **options})
     line = str(caught.value)
     assert words in line
-    assert line.startswith(f"{destination}: an unfinished conversion to it (5 of ")
+    assert line.startswith(f"{destination}: an unfinished conversion to it (5 ")
     assert f"rm -r {work}" in line
     assert "\n" not in line
     assert {path: path.stat().st_mtime_ns for path in Path(work).rglob("*")} == before

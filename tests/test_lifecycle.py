@@ -51,7 +51,7 @@ def test_the_interpreter_ends(data: Path) -> None:
         endings = dict(zip(ENDINGS, pool.map(ending, ENDINGS.values()), strict=True))
     for name, (returned, err, took_s) in endings.items():
         assert (name, returned, err) == (name, 0, "")
-        assert took_s < 4, name  # two seconds on a quiet machine
+        assert took_s < 15, name  # two seconds on a quiet machine
 
 
 @pytest.mark.parametrize("use", ["fit", "for"])
@@ -78,7 +78,7 @@ def test_interrupted(data: Path, use: str) -> None:
     program.send_signal(signal.SIGINT)
     began = time.monotonic()
     code, _, err = finished(program, timeout_s=20)
-    assert time.monotonic() - began < 4  # two seconds on a quiet machine
+    assert time.monotonic() - began < 15  # two seconds on a quiet machine
     assert code in (1, -signal.SIGINT, 130)
     assert err.splitlines()[-1].startswith("KeyboardInterrupt")
 

@@ -141,7 +141,7 @@ class TestVenv:
 
 
 class TestTest:
-    EVERYTHING = ("ruff check", "ruff format", "mypy", "lint-imports", "pytest -k")
+    EVERYTHING = ("ruff check", "ruff format", "mypy", "lint-imports", "pytest -n", "pytest -k")
 
     def test_runs_everything(self, checkout: Checkout) -> None:
         checkout.python(checkout.bin / "python3")
