@@ -29,6 +29,7 @@ class Work:
     - `journal`: told of every piece that is finished; `None` where the work cannot be taken up again.
     - `finished`: pieces finished before, in order; `rebooted`: the machine was started anew since.
     - `keep`: whether what is finished stays where the work is broken off.
+    - `total_pieces`: of all arrays, finished or not.
     """
 
     store: str
