@@ -204,6 +204,10 @@ class Pass:
             self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
             yield arrays
 
+    def forget(self) -> None:
+        """Let go of the error: its traceback holds windows, and files that are still open."""
+        self.error = None
+
     def close(self) -> None:
         """End the threads and let go of what was read ahead. Safe to call twice."""
         self._ahead.close()
