@@ -55,8 +55,12 @@ class FileReader:
                 file = self._open[index] = self._opened(index)
         if file is None:
             file = self._opened(index)
-        self._check(index, file.fd)
-        yield file.fd
+        try:
+            self._check(index, file.fd)
+            yield file.fd
+        finally:
+            # The traceback of an error must not keep the file open.
+            del file
 
     def will_need(self, index: int, offset: int, nbytes: int) -> None:
         """Have these bytes fetched from the disk meanwhile. What cannot be read fails where it is read."""

@@ -215,6 +215,10 @@ class Pass:
             yield arrays
             del arrays
 
+    def forget(self) -> None:
+        """Let go of the error: its traceback holds windows, and files that are still open."""
+        self.error = None
+
     def close(self) -> None:
         """End the threads and let go of what was read ahead. Safe to call twice."""
         self._ahead.close()

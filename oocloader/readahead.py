@@ -119,6 +119,7 @@ class ReadAhead:
         """
         with self._changed:
             self._closed = True
+            self._failure = None
             self._jobs.clear()
             self._prepared.clear()
             self._changed.notify_all()

@@ -308,6 +308,7 @@ def test_balanced_counts_the_rows_selected(make_store: Callable[..., Numbered], 
 
 def test_labels_are_counted_once_and_with_the_first_batch(make_store: Callable[..., Numbered]) -> None:
     store = make_store("h5")
+    # Shuffled: the labels of a loader that is not are looked at, for their order.
     with ooc.Loader(store.source, "x", "y", class_weight="balanced", shuffle=True) as loader:
         asked: list[int] = []
         reader = loader._made.readers[1]

@@ -98,6 +98,36 @@ def test_an_error_of_the_consumer(data: Path) -> None:
     assert err.count("Traceback") == 1
 
 
+@pytest.mark.parametrize("options", [{}, {"mmap": False}, {"device": "/CPU:1"}], ids=str)
+def test_a_pass_that_failed_leaves_nothing_open(tf: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    """The file changes while the pass that fails is read ahead already."""
+    import os
+
+    import oocloader as ooc
+    from chunked import open_files
+    from recorded import ids_of, our_threads
+
+    np.save(tmp_path / "x.npy", rows_array(2000))
+    np.save(tmp_path / "y.npy", np.arange(2000))
+    source = {"x": tmp_path / "x.npy", "y": tmp_path / "y.npy"}
+    loader = ooc.Loader(source, "x", "y", window=64, **options)
+    assert ids_of(loader) == list(range(2000))
+    os.truncate(tmp_path / "x.npy", 10_000)
+    delivered: list[int] = []
+
+    def take_all() -> None:
+        for batch in loader:
+            delivered.extend(ids_of([batch]))
+
+    with pytest.raises(ooc.OocloaderError, match="the file changed"):
+        take_all()
+    assert delivered == list(range(len(delivered)))
+    assert loader.state_dict() == loader.state_at(1, len(delivered) // 32)
+    loader.close()
+    assert our_threads() == []
+    assert not [name for name in open_files() if name.startswith(str(tmp_path))]
+
+
 def test_given_up_iterators_leave_nothing(tf: Any, tmp_path: Path) -> None:
     import gc
     import os

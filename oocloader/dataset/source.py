@@ -233,6 +233,7 @@ class Source:
         self._border.close()
         for started in list(self._running):
             started.close()
+            started.forget()
         for feed in (self.feed, self._stored, self._numbers):
             for pool in feed.pools if feed is not None else ():
                 pool.clear()
