@@ -188,6 +188,7 @@ def test_the_number_of_the_next_pass_was_changed_meanwhile() -> None:
 def test_an_error_ahead_comes_in_the_pass_it_belongs_to() -> None:
     passes = Passes()
     rest = run(passes, 0, 9)
+    assert eventually(lambda: 90 in passes.reader.read)
     passes.reader.fails = True
     assert next(rest) == list(range(90, 100))
     assert list(rest) == []

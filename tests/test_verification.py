@@ -251,7 +251,7 @@ def test_memory_and_threads_do_not_change_the_result(tmp_path: Path, many: bool)
 
 
 def test_files_that_change_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / "x.npy", np.arange(2_000_000))
+    np.save(tmp_path / "x.npy", np.arange(9_000_000))
     convert(tmp_path / "x.npy", tmp_path / "x.zarr")
     real = compare.differing
 
