@@ -164,12 +164,18 @@ class ReadAhead:
                     entry, job = self._jobs.popleft()
             if prepare:
                 if pause:
-                    time.sleep(PAUSE_S)
+                    self._pause()
                 self._prepare()
             else:
                 self._run(entry, job)
                 # A thread that waits must not hold the buffers of the stage it worked on last.
                 del entry, job
+
+    def _pause(self) -> None:
+        """Let the consumer have the interpreter for a moment, unless it takes more than one stage meanwhile."""
+        with self._changed:
+            enough = max(1, self._ahead - 1)
+            self._changed.wait_for(lambda: self._closed or len(self._prepared) < enough, PAUSE_S)
 
     def _may_prepare(self) -> bool:
         return not self._preparing and not self._exhausted and len(self._prepared) < self._ahead
