@@ -172,7 +172,7 @@ class ReadAhead:
                 del entry, job
 
     def _pause(self) -> None:
-        """Let the consumer have the interpreter for a moment, unless it takes more than one stage meanwhile."""
+        """Let the consumer have the interpreter for a moment, unless it takes more than one stage now."""
         with self._changed:
             enough = max(1, self._ahead - 1)
             self._changed.wait_for(lambda: self._closed or len(self._prepared) < enough, PAUSE_S)
