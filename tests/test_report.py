@@ -135,8 +135,9 @@ def test_the_parts_add_up(path: Path, device: str, work_s: float) -> None:
             assert report.waiting_s + report.model_s == pytest.approx(report.seconds, rel=1e-6)
             # The consumer worked with the last batch when the pass was over.
             off.append(abs(wall - report.seconds) / wall + abs(worked * 99 / 100 - report.model_s) / wall)
-        # Where others use the machine, a thread may be off for long between two looks at the clock.
-        assert min(off) < 0.02
+        # Where others use the machine, a thread may be off for long between two looks at the clock; and
+        # where the consumer does nothing, the whole pass takes not much longer than looking at it.
+        assert min(off) < (0.05 if work_s else 0.2)
 
 
 def test_amounts(path: Path) -> None:
@@ -197,7 +198,7 @@ def test_the_host_pipeline(path: Path) -> None:
         assert (report.rows, report.windows, report.batches) == (ROWS, 20, 0)
         assert report.waiting_s + report.model_s == pytest.approx(report.seconds)
         # It ends when the pipeline has taken the last window, a few batches before its consumer.
-        assert 0.7 * wall < report.seconds < 1.02 * wall
+        assert 0.5 * wall < report.seconds < 1.02 * wall
         assert report.verdict.startswith("model-bound")
         assert "host pipeline" in str(report)
 
