@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import gpu
-from oocloader.errors import ClosedError, SettingError, TracingError
+from oocloader.errors import ClosedError, SettingError, TracingError, in_forked_child
 from oocloader.passes import Pass
 
 # Files whose functions are on the stack of a thread that makes windows: TensorFlow's, and the readers'.
@@ -212,10 +212,7 @@ class Batches(Iterator[Any]):
                 "call next() outside and pass the batch in, or loop over `loader.dataset()` in the function"
             )
         if os.getpid() != self._process:
-            raise ClosedError(
-                "batches of a Loader cannot be taken in a forked child: TensorFlow does not survive a fork; "
-                'start the process with multiprocessing.get_context("spawn")'
-            )
+            raise in_forked_child("batches of a Loader cannot be taken")
         if self._closed:
             raise ClosedError("the Loader was closed before its pass was over; make another one")
 

@@ -96,6 +96,14 @@ class StateError(OocloaderError, RuntimeError):
     """The position in a pass cannot be told, or is not where it was expected."""
 
 
+def in_forked_child(what: str) -> ClosedError:
+    """The error for `what`, such as "a Loader cannot be used", in a process that was forked off."""
+    return ClosedError(
+        f"{what} in a forked child: neither its threads nor TensorFlow survive a fork; "
+        'start the process with multiprocessing.get_context("spawn")'
+    )
+
+
 class TracingError(OocloaderError, RuntimeError):
     """Batches were asked for while a `tf.function` is traced."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from oocloader import splitting
 from oocloader.assembly import Assembly, common_rows, row_nbytes
-from oocloader.errors import ClosedError, OocloaderError, SettingError, StateError
+from oocloader.errors import ClosedError, OocloaderError, SettingError, StateError, in_forked_child
 from oocloader.passes import Progress
 from oocloader.rest import Position
 from oocloader.selection import whole
@@ -409,10 +409,7 @@ class Loader:
 
 def _refuse_forked(made_in: int) -> None:
     if os.getpid() != made_in or _forked_in_use:
-        raise ClosedError(
-            "a Loader cannot be used in a forked child: neither its threads nor TensorFlow survive a fork; "
-            'start the process with multiprocessing.get_context("spawn")'
-        )
+        raise in_forked_child("a Loader cannot be used")
 
 
 def _close_all() -> None:

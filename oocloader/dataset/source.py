@@ -17,7 +17,7 @@ import tensorflow as tf
 from oocloader import device as devices
 from oocloader.border import Border
 from oocloader.dataset.element import Element, Finish, one_line
-from oocloader.errors import ClosedError, DataError, OocloaderError
+from oocloader.errors import ClosedError, DataError, OocloaderError, in_forked_child
 from oocloader.passes import Feed, Pass
 from oocloader.resident import HostRows, Resident, load, numbers_of
 from oocloader.rest import Position
@@ -220,10 +220,7 @@ class Source:
         if self._closed:
             raise ClosedError("the Loader is closed; make another one")
         if os.getpid() != self._process:
-            raise ClosedError(
-                "a Loader cannot be used in a forked child: TensorFlow does not survive a fork; "
-                'start the process with multiprocessing.get_context("spawn")'
-            )
+            raise in_forked_child("a Loader cannot be used")
 
     def close(self) -> None:
         """Give up every pass."""
