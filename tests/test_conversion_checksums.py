@@ -74,7 +74,7 @@ def test_shards_too(tmp_path: Path) -> None:
 
 def test_chunks_of_hdf5_need_room_for_them() -> None:
     def plan(nbytes: int, store_format: Any, checksum: bool) -> Plan:
-        array = ArrayPlan("x", (1, nbytes), np.dtype("u1"), 1, None, 1, 1)
+        array = ArrayPlan("x", (1, nbytes), np.dtype("u1"), 1, None, 1, 1, 1)
         return Plan(store_format, Codec("none"), (array,), checksum=checksum)
 
     limit = (4 << 30) - 1

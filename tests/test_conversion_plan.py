@@ -139,7 +139,7 @@ def test_chunks_at_a_limit_are_taken() -> None:
 
 
 def test_threads_fit_into_memory() -> None:
-    assert planned((10**6, 10_000), cores=2).threads == 3
+    assert planned((10**6, 10_000), cores=2).threads == 2
     assert planned((10**6, 10_000)).threads == 20
     assert planned((10**6, 10_000), codec="zstd").threads == 10
     assert planned((100, 32 * MIB), codec="zstd").threads == 2
@@ -147,6 +147,15 @@ def test_threads_fit_into_memory() -> None:
     assert planned((100, 32 * MIB), codec="zstd", reading=Reading(copies=1)).threads == 1
     assert planned((100, GIB)).threads == 1
     assert planned((10, 10)).threads == 1  # no more than pieces
+
+
+def test_buffers_fit_into_memory() -> None:
+    assert planned((10**6, 10_000), cores=2).buffers == 4
+    assert planned((10**6, 10_000)).buffers == 20
+    assert planned((100, 32 * MIB), cores=1, codec="zstd").buffers == 2
+    assert planned((100, 32 * MIB), codec="zstd", cores=2).buffers == 2
+    assert planned((100, GIB)).buffers == 1
+    assert planned((3, 32 * MIB), cores=2).buffers == 3  # no more than pieces
 
 
 def test_arrays_must_agree_and_be_loadable() -> None:

@@ -7,7 +7,7 @@ sums every byte through a view of the tensor.
     python tools/bench.py                                      # everything, about eight minutes
     python tools/bench.py --quick                              # small data, under a minute
     python tools/bench.py --only load --store hdf5-zstd --json zstd.json --plot zstd.png
-    python tools/bench.py convert                              # the converter, about four minutes
+    python tools/bench.py convert                              # the converter, about six minutes
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
-"""Carries the rows of an array to the new store: threads read and encode them, and write them in order."""
+"""Carries the rows of an array to the new store: threads read and encode them, and put them in their places.
+
+Places are given in order, since where a chunk lies depends on the sizes of those before it. The bytes are
+written by all threads at once: a file system takes them faster from several.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +18,14 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.conversion.encode import Encode, encoded_bound
+from oocloader.conversion.extents import Placed, put
 from oocloader.conversion.plan import ArrayPlan
 from oocloader.verification.manifest import checksum, checksum_of_rows
 
 # How long an interrupted conversion waits for its threads, which notice after the chunk at hand.
 _PATIENCE_S = 1.0
+# How often the calling thread looks how far the others are: each time one of them has to wait for it.
+_PROGRESS_S = 0.1
 
 
 class Source(Protocol):
@@ -26,13 +35,10 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Takes the chunks of one array, in order, from one thread at a time."""
+    """Knows where the chunks of one array go. Asked in their order, by one thread at a time."""
 
-    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> Sequence[int]:
-        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long.
-
-        `data` is the caller's again when this returns. Returns where each lies in its file.
-        """
+    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placed:
+        """Where chunks `first_chunk` on go, `sizes` bytes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +72,26 @@ def copy_array(
     every piece once it is written, in order, by one thread at a time. `check_source` is called behind the
     reading of each piece and raises where what was read cannot be trusted.
 
-    What a thread raises is raised here. After an interruption no thread writes any more.
+    What a thread raises is raised here. Pieces that are being written then are still told of, if that takes
+    less than a second; afterwards `written` is not called any more.
     """
-    turns = _Turns(plan.pieces, first_piece)
+    turns = _Turns(plan.pieces, first_piece, sink, plan.piece_chunks, written)
+    # More than threads: whoever is ahead of the others goes on with another.
+    free: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
+    for _ in range(plan.buffers):
+        free.put(_Piece(plan, encode))
 
     def work() -> None:
-        piece = _Piece(plan, encode)
-        while (number := turns.take()) is not None:
+        # The buffer first: so whoever has the number that all wait for has one.
+        while (piece := _next(free, turns.stopped)) is not None and (number := turns.take()) is not None:
             piece.read(source, number)
             check_source()
-            checksums = piece.checksums()
-            sizes = piece.encode(turns.stopped)
-            stored = piece.stored_checksums(sizes, checksums)
-            if not turns.mine(number):
-                return
-            offsets = sink.write(number * plan.piece_chunks, piece.data, sizes)
-            if turns.stopped():
-                return  # whoever stopped us may have made the sink drop it
-            written(Written(number, offsets, sizes, checksums, stored))
-            turns.finished(number)
+            piece.finish(turns.stopped)
+            for ready, placed in turns.place(number, piece):
+                if not put(placed.extents, ready.data, stopped=turns.stopped):
+                    return
+                turns.finished(ready.written(placed))
+                free.put(ready)
 
     def guarded() -> None:
         try:
@@ -114,20 +121,32 @@ def copy_array(
         deadline = time.monotonic() + _PATIENCE_S
         for worker in started:
             worker.join(max(0.0, deadline - time.monotonic()))
+        turns.close()
     if turns.error is not None:
         raise turns.error
 
 
+def _next(free: queue.SimpleQueue[_Piece], stopped: Callable[[], bool]) -> _Piece | None:
+    """A buffer, once there is one; `None` where the work was stopped."""
+    while not stopped():
+        with contextlib.suppress(queue.Empty):
+            return free.get(timeout=_PATIENCE_S)
+    return None
+
+
 class _Piece:
-    """Memory of one thread: the rows of a piece, whole chunks, and what they are encoded to."""
+    """Memory of a piece: its rows, whole chunks, and what they are encoded to."""
 
     def __init__(self, plan: ArrayPlan, encode: Encode | None) -> None:
         self._plan = plan
         self._encode = encode
         self._rows = np.empty((plan.piece_rows, *plan.shape[1:]), plan.dtype)
         self._raw = self._rows.reshape(-1).view(np.uint8)
+        self._number = 0
         self._chunks = 0
         self._filled = 0
+        self._checksums: list[int] = []
+        self.sizes: list[int] = []
         self.data = self._raw
         if encode is not None:
             self.data = np.empty(plan.piece_chunks * encoded_bound(plan.chunk_nbytes), np.uint8)
@@ -137,49 +156,59 @@ class _Piece:
         plan = self._plan
         start = number * plan.piece_rows
         rows = min(plan.piece_rows, plan.rows - start)
+        self._number = number
         self._chunks = -(-rows // plan.chunk_rows)
         source.read(start, start + rows, self._rows[:rows])
         self._rows[rows : self._chunks * plan.chunk_rows] = 0
         self._filled = rows
 
-    def checksums(self) -> list[int]:
-        """Of the rows of each chunk."""
-        rows, step = self._rows[: self._filled], self._plan.chunk_rows
-        return [checksum_of_rows(rows[at : at + step]) for at in range(0, self._filled, step)]
-
-    def stored_checksums(self, sizes: Sequence[int], checksums: Sequence[int]) -> list[int]:
-        """Of the bytes of each chunk in `data`; `checksums` are of its rows."""
-        if self._encode is None and self._filled == self._chunks * self._plan.chunk_rows:
-            return list(checksums)
-        ends = list(itertools.accumulate(sizes))
-        return [checksum(self.data[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
-
-    def encode(self, stopped: Callable[[], bool]) -> list[int]:
-        """Encode the chunks to the front of `data`, one behind the other, unless stopped; their sizes."""
-        nbytes = self._plan.chunk_nbytes
-        if self._encode is None:
-            return [nbytes] * self._chunks
-        sizes, at = [], 0
+    def finish(self, stopped: Callable[[], bool]) -> None:
+        """Encode the chunks, unless stopped, to the front of `data`, one behind the other, `sizes` long."""
+        plan, at = self._plan, 0
+        self.sizes, self._checksums = [], []
         for chunk in range(self._chunks):
             if stopped():
                 break
-            raw = self._raw[chunk * nbytes : (chunk + 1) * nbytes]
-            encoded = self._encode(raw, self.data[at:])
-            sizes.append(encoded.nbytes)
+            first = chunk * plan.chunk_rows
+            rows = self._rows[first : min(first + plan.chunk_rows, self._filled)]
+            self._checksums.append(checksum_of_rows(rows))
+            raw = self._raw[chunk * plan.chunk_nbytes : (chunk + 1) * plan.chunk_nbytes]
+            encoded = raw if self._encode is None else self._encode(raw, self.data[at:])
+            self.sizes.append(encoded.nbytes)
             at += encoded.nbytes
-        return sizes
+
+    def written(self, placed: Placed) -> Written:
+        """What to tell of it once it is in its place."""
+        return Written(self._number, placed.offsets, self.sizes, self._checksums, self._stored_checksums())
+
+    def _stored_checksums(self) -> list[int]:
+        if self._encode is None and self._filled == self._chunks * self._plan.chunk_rows:
+            return self._checksums
+        ends = list(itertools.accumulate(self.sizes))
+        return [checksum(self.data[end - size : end]) for end, size in zip(ends, self.sizes, strict=True)]
 
 
 class _Turns:
-    """Hands out the numbers of pieces in order, and lets them be written in that order."""
+    """Hands out the numbers of pieces in order, and has them placed, and told of, in that order."""
 
-    def __init__(self, count: int, first: int) -> None:
+    def __init__(
+        self, count: int, first: int, sink: Sink, chunks: int, tell: Callable[[Written], object]
+    ) -> None:
         self.error: BaseException | None = None
+        self._sink = sink
+        self._chunks = chunks
+        self._tell = tell
         self._count = count
         self._first = first
         self._taken = first
-        self._written = first
+        self._told = first
+        # Encoded, but not all before them are; and written, but not all before them are.
+        self._encoded: dict[int, _Piece] = {}
+        self._written: dict[int, Written] = {}
+        self._placing = threading.Lock()
+        self._placed = first
         self._changed = threading.Condition()
+        self._closed = False
 
     def stopped(self) -> bool:
         return self.error is not None
@@ -192,16 +221,31 @@ class _Turns:
             self._taken += 1
             return self._taken - 1
 
-    def mine(self, number: int) -> bool:
-        """Wait until every piece before `number` is written; False where the work was stopped."""
+    def place(self, number: int, piece: _Piece) -> list[tuple[_Piece, Placed]]:
+        """Pieces that have their places now, and are the caller's to write: perhaps this one, and others."""
         with self._changed:
-            self._changed.wait_for(lambda: self.error is not None or self._written == number)
-            return self.error is None
+            self._encoded[number] = piece
+        placed = []
+        with self._placing:
+            while (ready := self._next_encoded()) is not None:
+                at = self._sink.place(self._placed * self._chunks, ready.sizes)
+                self._placed += 1
+                placed.append((ready, at))
+        return placed
 
-    def finished(self, number: int) -> None:
+    def _next_encoded(self) -> _Piece | None:
         with self._changed:
-            self._written = number + 1
-            self._changed.notify_all()
+            return None if self.error is not None else self._encoded.pop(self._placed, None)
+
+    def finished(self, written: Written) -> None:
+        """Tell of this piece, and those after it, once all before it are written; never once closed."""
+        with self._changed:
+            self._written[written.piece] = written
+            while not self._closed and self._told in self._written:
+                self._tell(self._written.pop(self._told))
+                self._told += 1
+            if self._told == self._count:
+                self._changed.notify_all()
 
     def stop(self, error: BaseException) -> None:
         """End the work; the first error is kept."""
@@ -209,14 +253,19 @@ class _Turns:
             self.error = self.error or error
             self._changed.notify_all()
 
+    def close(self) -> None:
+        """Whoever is late is not heard any more."""
+        with self._changed:
+            self._closed = True
+
     def progress(self) -> Iterator[int]:
-        """Pieces written so far, whenever that changes, until all are or the work was stopped."""
+        """Pieces told of so far, now and then, until all are or the work was stopped."""
         seen = self._first
         while seen < self._count:
             with self._changed:
-                while self.error is None and self._written == seen:
-                    self._changed.wait()
+                if self.error is None and self._told < self._count:
+                    self._changed.wait(_PROGRESS_S)
                 if self.error is not None:
                     return
-                seen = self._written
+                seen = self._told
             yield seen

@@ -1,4 +1,4 @@
-"""Writes HDF5: h5py makes file and datasets, chunks are encoded elsewhere and written directly."""
+"""Writes HDF5: h5py makes file and datasets, and says where chunks go; their bytes are written elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.conversion.encode import hdf5_filter
+from oocloader.conversion.extents import Placed, extents_of
 from oocloader.conversion.plan import ArrayPlan, Plan
 from oocloader.errors import StoreError
 
@@ -23,9 +24,11 @@ _MOST_SMALL_CHUNKS = 256
 class Hdf5Writer:
     """A new HDF5 file at `path`, or the rest of one that was broken off; HDF5 1.10 and later read it.
 
+    HDF5 is asked to write chunks that are none, and tells by that where it puts them; the bytes are put there
+    by whoever has them, several threads at once.
+
     What HDF5 knows of a file that is broken off is lost, but its chunks lie where they were put. HDF5 puts
-    the same chunks in the same places when it is asked in the same order: so it is asked again, and only
-    the bytes are not written again.
+    the same chunks in the same places when it is asked in the same order: so it is asked again.
     """
 
     def __init__(self, path: str, plan: Plan) -> None:
@@ -98,17 +101,15 @@ class _Output:
         self._at = 0
         self._size = 0
         self._watched = (-1, -1)
-        self._kept = False
         self._found = -1
 
-    def watch(self, chunk: np.ndarray, *, kept: bool) -> None:
-        """Notice where the bytes of `chunk` (uint8, 1-d) are put. `kept`: they are there already."""
+    def watch(self, chunk: np.ndarray) -> None:
+        """Notice where the bytes of `chunk` (uint8, 1-d) are put, and put nothing there."""
         self._watched = (_address(chunk), chunk.nbytes)
-        self._kept = kept
         self._found = -1
 
     def found(self) -> int:
-        """Where HDF5 put the bytes watched for."""
+        """Where HDF5 put the bytes watched for, -1 if it did not."""
         self._watched = (-1, -1)
         return self._found
 
@@ -139,9 +140,8 @@ class _Output:
         self._size = max(self._size, self._at + total)
         if total == self._watched[1] and _address(np.frombuffer(view, np.uint8)) == self._watched[0]:
             self._found = self._at
-            if self._kept:
-                self._at += total
-                return total
+            self._at += total
+            return total
         while view and not self.discard:
             written = os.pwrite(self._fd, view, self._at)
             self._at += written
@@ -174,7 +174,7 @@ def _address(data: np.ndarray) -> int:
 
 
 class _Dataset:
-    """The chunks of one dataset. Filled in order, by one thread at a time."""
+    """The chunks of one dataset. Asked in order, by one thread at a time."""
 
     def __init__(self, dataset: Any, array: ArrayPlan, output: _Output) -> None:
         self.stored_nbytes = 0
@@ -182,6 +182,8 @@ class _Dataset:
         self._output = output
         self._chunk_rows = array.chunk_rows
         self._rest = (0,) * (len(array.shape) - 1)
+        # Stands for every chunk, and is never looked at: it takes no memory.
+        self._nothing = np.empty(0, np.uint8)
 
     def path_of(self, chunk: int) -> str:
         """The file that a chunk lies in."""
@@ -192,32 +194,30 @@ class _Dataset:
 
         Raises `StoreError` where HDF5 would put them elsewhere.
         """
-        nothing = np.empty(max(sizes), np.uint8)
-        found = self._put(first_chunk, nothing, sizes, kept=True)
-        if list(offsets) != found:
+        if self.place(first_chunk, sizes).offsets != list(offsets):
             raise StoreError(
                 f"{self._output.path}: HDF5 {h5py.version.hdf5_version} lays out files otherwise than the"
                 " version that this one was begun with; go on with that version, or begin anew",
                 file=self._output.path,
             )
 
-    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> list[int]:
-        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long.
-
-        Returns where each lies in the file.
-        """
-        return self._put(first_chunk, data, sizes, kept=False)
-
-    def _put(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int], *, kept: bool) -> list[int]:
-        at, offsets = 0, []
+    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placed:
+        """Where chunks `first_chunk` on go, `sizes` bytes long."""
+        if max(sizes) > self._nothing.nbytes:
+            self._nothing = np.empty(max(sizes), np.uint8)
+        offsets = []
         # h5py enters HDF5 one thread at a time, except here, where it forgets to (seen in 3.14): another
         # thread that uses any HDF5 file meanwhile would corrupt the library's memory.
         with phil:
             for chunk, nbytes in enumerate(sizes, first_chunk):
-                part = data[:nbytes] if kept else data[at : at + nbytes]
-                self._output.watch(part, kept=kept)
+                part = self._nothing[:nbytes]
+                self._output.watch(part)
                 self._dataset.write_direct_chunk((chunk * self._chunk_rows, *self._rest), part)
                 offsets.append(self._output.found())
-                at += nbytes
-        self.stored_nbytes += at
-        return offsets
+        if min(offsets) < 0:
+            raise StoreError(
+                f"{self._output.path}: HDF5 {h5py.version.hdf5_version} does not write chunks as they are",
+                file=self._output.path,
+            )
+        self.stored_nbytes += sum(sizes)
+        return Placed(offsets, extents_of(self._output.path, offsets, sizes))

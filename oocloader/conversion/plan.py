@@ -45,6 +45,8 @@ _PIECE_NBYTES = 2 * _MIB
 _SCATTERED_PIECE_NBYTES = 16 * _MIB
 _MOST_PIECE_NBYTES = 32 * _MIB
 _MOST_PIECE_CHUNKS = 1024
+# A thread that has encoded a piece before its turn goes on with another: pieces differ little.
+_SPARE_BUFFERS = 2
 # What all threads together may hold, unless one alone needs more.
 _MEMORY_NBYTES = 160 * _MIB
 
@@ -105,7 +107,7 @@ class ArrayPlan:
     - `chunk_rows`: chunks hold whole rows.
     - `shard_rows`: rows of a shard, whole chunks, `None` where each chunk is a file or HDF5 keeps it.
     - `piece_rows`: rows that a thread reads and encodes at once, whole chunks.
-    - `threads`: how many do that.
+    - `threads`: how many do that; `buffers`: how many pieces there is memory for, at least as many.
     - `fill`: the bytes of the fill value, native byte order; empty for zero.
     - `attrs`: attributes, plain values.
     """
@@ -117,6 +119,7 @@ class ArrayPlan:
     shard_rows: int | None
     piece_rows: int
     threads: int
+    buffers: int
     fill: bytes = b""
     attrs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -268,6 +271,8 @@ def make_plan(
             shard_chunks = _shard_chunks(info, shards, taken, chunks, row_nbytes)
         fill = (fills or {}).get(name)
         piece_rows = taken * _piece_chunks(reading, taken, row_nbytes, chunks)
+        pieces = -(-rows // piece_rows)
+        threads, buffers = _threads(reading, piece_rows * row_nbytes, pieces, codec, cores)
         array = ArrayPlan(
             name=name,
             shape=info.shape,
@@ -275,7 +280,8 @@ def make_plan(
             chunk_rows=taken,
             shard_rows=None if shard_chunks is None else shard_chunks * taken,
             piece_rows=piece_rows,
-            threads=_threads(reading, piece_rows * row_nbytes, -(-rows // piece_rows), codec, cores),
+            threads=threads,
+            buffers=buffers,
             fill=b"" if fill is None or not any(fill.tobytes()) else fill.tobytes(),
             attrs=info.attrs,
         )
@@ -362,7 +368,10 @@ def _piece_chunks(reading: Reading, chunk_rows: int, row_nbytes: int, chunks: in
     return max(1, min(wanted // (chunk_rows * row_nbytes), chunks, _MOST_PIECE_CHUNKS))
 
 
-def _threads(reading: Reading, piece_nbytes: int, pieces: int, codec: Codec, cores: int) -> int:
-    # One more than cores, since one of them waits for its turn to write.
-    each = int(piece_nbytes * ((1 if codec.raw else 2) + reading.copies)) + reading.scratch_nbytes
-    return max(1, min(cores + 1, pieces, _MEMORY_NBYTES // each))
+def _threads(reading: Reading, piece_nbytes: int, pieces: int, codec: Codec, cores: int) -> tuple[int, int]:
+    """How many threads there are, and buffers of pieces."""
+    buffer = piece_nbytes * (1 if codec.raw else 2)
+    thread = int(piece_nbytes * reading.copies) + reading.scratch_nbytes
+    threads = max(1, min(cores, pieces, _MEMORY_NBYTES // (thread + buffer)))
+    spare = max(0, _MEMORY_NBYTES - threads * (thread + buffer)) // buffer
+    return threads, threads + min(_SPARE_BUFFERS, spare, pieces - threads)

@@ -22,7 +22,7 @@ from oocloader.verification.manifest import ArrayManifest
 
 
 class StoreSink(Sink, Protocol):
-    """What the chunks of one array of a store are put into."""
+    """Where the chunks of one array of a store go."""
 
     stored_nbytes: int
 

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 
 from oocloader.conversion.encode import zarr2_compressor, zarr_codecs
+from oocloader.conversion.extents import Extent, Placed, put_tail
 from oocloader.conversion.plan import ArrayPlan, Plan
 from oocloader.errors import StoreError
 
@@ -33,7 +34,6 @@ class ZarrWriter:
 
     def __init__(self, path: str, plan: Plan) -> None:
         self._path = path
-        self._files: list[_Files] = []
         self._prefix = ["c"] if plan.zarr_format == 3 else []
         _remove_metadata(path)
         at_root = [array.name for array in plan.arrays] == [""]
@@ -55,14 +55,10 @@ class ZarrWriter:
 
     def sink(self, array: ArrayPlan) -> _Files:
         """Where the chunks of one array of the plan go."""
-        files = _Files(self._folder(array), array, self._prefix)
-        self._files.append(files)
-        return files
+        return _Files(self._folder(array), array, self._prefix)
 
     def close(self) -> None:
-        """Close what is open; safe to call twice."""
-        for files in self._files:
-            files.close()
+        """Nothing is open."""
 
     abandon = close
 
@@ -139,7 +135,7 @@ def _json_float(value: np.floating) -> str | float:
 
 
 class _Files:
-    """The files of one array, one a chunk or one a shard. Filled in order, by one thread at a time."""
+    """The files of one array, one a chunk or one a shard. Asked in order, by one thread at a time."""
 
     def __init__(self, folder: str, array: ArrayPlan, prefix: list[str]) -> None:
         self.stored_nbytes = 0
@@ -150,9 +146,7 @@ class _Files:
         self._index: np.ndarray | None = None
         if array.shard_rows is not None:
             self._index = np.full((self._per_shard, 2), _MISSING, "<u8")
-        self._fd = -1
         self._at = 0
-        self._kept = False
 
     def path_of(self, chunk: int) -> str:
         """The file that a chunk lies in."""
@@ -165,69 +159,40 @@ class _Files:
 
         Raises `StoreError` where they would be put elsewhere.
         """
-        self._kept = True
-        found = self.write(first_chunk, np.broadcast_to(np.uint8(0), sum(sizes)), sizes)
-        self._kept = False
-        if found != list(offsets):
+        placed = self.place(first_chunk, sizes)
+        if placed.offsets != list(offsets):
             raise StoreError(f"{self._folder}: chunks were put in other places before; begin anew")
+        for extent in placed.extents:
+            if extent.ends:
+                put_tail(extent)
 
-    def write(self, first_chunk: int, data: np.ndarray, sizes: Sequence[int]) -> list[int]:
-        """Store chunks `first_chunk` on: one behind the other in `data` (uint8, 1-d), `sizes` bytes long.
-
-        Returns where each lies in its file.
-        """
-        done = taken = 0
-        offsets: list[int] = []
+    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placed:
+        """Where chunks `first_chunk` on go, `sizes` bytes long."""
+        placed = Placed([], [])
+        done = 0
         while done < len(sizes):
             chunk = first_chunk + done
             within = chunk % self._per_shard
             here = sizes[done : done + self._per_shard - within]
-            nbytes = sum(here)
-            if within == 0:
-                self.close()
-                self._at = 0
-            if self._fd < 0:
-                self._open(chunk)
-            ends = self._at + np.cumsum(here, dtype=np.int64)
-            offsets += (ends - here).tolist()
-            if self._index is not None:
-                self._index[within : within + len(here), 0] = ends - here
-                self._index[within : within + len(here), 1] = here
-            self._put(data[taken : taken + nbytes])
-            done, taken = done + len(here), taken + nbytes
-            if within + len(here) == self._per_shard or chunk + len(here) == self._array.chunks:
-                self._finish()
-        return offsets
+            ends = within + len(here) == self._per_shard or chunk + len(here) == self._array.chunks
+            placed.extents.append(self._extent(chunk, here, ends=ends, offsets=placed.offsets))
+            done += len(here)
+        return placed
 
-    def _open(self, chunk: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self._fd = os.open(self.path_of(chunk), flags, 0o666)
-
-    def _put(self, data: np.ndarray) -> None:
-        self.stored_nbytes += data.nbytes
-        if self._kept:
-            self._at += data.nbytes
-            return
-        view = data.data
-        while view:
-            written = os.pwrite(self._fd, view, self._at)
-            self._at += written
-            view = view[written:]
-
-    def _finish(self) -> None:
+    def _extent(self, chunk: int, sizes: Sequence[int], *, ends: bool, offsets: list[int]) -> Extent:
+        """That of chunks in one file; their `offsets` are added."""
+        within = chunk % self._per_shard
+        start = self._at if within else 0
+        stops = start + np.cumsum(sizes, dtype=np.int64)
+        offsets += (stops - sizes).tolist()
+        tail = b""
         if self._index is not None:
-            index = self._index.tobytes()
-            checksum = google_crc32c.value(index).to_bytes(4, "little")
-            kept, self._kept = self._kept, False
-            self._put(np.frombuffer(index + checksum, np.uint8))
-            self._kept = kept
-            self._index[:] = _MISSING
-        # What an interrupted conversion wrote beyond this is not ours.
-        os.ftruncate(self._fd, self._at)
-        self.close()
-
-    def close(self) -> None:
-        """Close the file that is open, if any."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+            self._index[within : within + len(sizes), 0] = stops - sizes
+            self._index[within : within + len(sizes), 1] = sizes
+            if ends:
+                index = self._index.tobytes()
+                tail = index + google_crc32c.value(index).to_bytes(4, "little")
+                self._index[:] = _MISSING
+        self._at = int(stops[-1])
+        self.stored_nbytes += self._at - start + len(tail)
+        return Extent(self.path_of(chunk), start, self._at - start, tail, ends)

@@ -1,8 +1,9 @@
 """`tools/bench.py convert`: how fast the converter writes, against `cp` and other tools, in how much memory.
 
 Every conversion is a process of its own, as the command is; libraries are imported before it is timed.
-`sync` comes before each, so that none waits for what another wrote, and the best of several counts. The
-time is that of writing: reading a sample back and waiting for the disk are shown apart.
+`sync` comes before each, so that none waits for what another wrote, and memory enough is used and freed, so
+that none waits for memory that others had; the best of several counts. The time is that of writing: reading
+a sample back and waiting for the disk are shown apart.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ _QUICK_ROWS = 2048
 # Chunks that hold a part of many rows each.
 _ACROSS_CHUNK = (4096, 16, 16, 3)
 _ENCODED_ROWS = 80
+# What is written, a temporary file, and some more.
+_MEMORY = 2.5
 MIB = 1 << 20
 
 
@@ -136,18 +140,23 @@ def compare(folder: Path, rows: int, repeats: int, only: list[str] | None) -> li
     for number in range(repeats):
         print(f"round {number + 1} of {repeats}", file=sys.stderr, flush=True)
         machine.warm_cache(list(sources.values()))
+        prepare = partial(_prepare, int(_MEMORY * nbytes))
         for name, run in plain.items():
-            os.sync()
+            prepare()
             seconds[name].append(run())
         for one in taken:
-            os.sync()
-            reports[one.name].append(_convert(sources[one.source], folder, one))
+            reports[one.name].append(_convert(sources[one.source], folder, one, prepare))
     best = {name: min(found) for name, found in seconds.items()}
     figures = [
         Figure(name, nbytes / best[name] / 1e9, [nbytes / s / 1e9 for s in found])
         for name, found in seconds.items()
     ]
     return figures + [_figure(one, reports[one.name], nbytes, best) for one in taken]
+
+
+def _prepare(nbytes: int) -> None:
+    os.sync()
+    machine.back_memory(nbytes)
 
 
 def _figure(one: _Conversion, reports: list[dict[str, float]], nbytes: int, best: dict[str, float]) -> Figure:
@@ -287,6 +296,8 @@ def memory(key):
 
 source, destination, options = json.loads(sys.argv[1])
 before = memory("VmRSS")
+print("ready", flush=True)
+input()
 report = convert(source, destination, **options)
 print(json.dumps({
     "writing_s": report.seconds_writing,
@@ -297,19 +308,24 @@ print(json.dumps({
 """
 
 
-def _convert(source: Path, folder: Path, one: _Conversion) -> dict[str, float]:
-    """Seconds of its parts, and peak memory, of one conversion in a process of its own."""
+def _convert(source: Path, folder: Path, one: _Conversion, prepare: Callable[[], None]) -> dict[str, float]:
+    """Seconds of its parts, and peak memory, of one conversion in a process of its own.
+
+    `prepare` is called when that is about to begin.
+    """
     target = folder / f"converted{one.suffix}"
+    command = [sys.executable, "-c", _CHILD, json.dumps([str(source), str(target), one.options])]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _CHILD, json.dumps([str(source), str(target), one.options])],
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            prepare()
+            out, _ = child.communicate("\n")
     finally:
         _remove(target)
-    found: dict[str, float] = json.loads(done.stdout)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    found: dict[str, float] = json.loads(out)
     return found
 
 

@@ -1,0 +1,82 @@
+"""Where the chunks of a new store go: runs of bytes of its files, which any thread may put there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of bytes of a file.
+
+    - `nbytes`: of chunks, from byte `offset` of the file at `path` on
+    - `tail`: what follows them there besides chunks
+    - `ends`: whether the file ends behind that
+    """
+
+    path: str
+    offset: int
+    nbytes: int
+    tail: bytes = b""
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where some chunks go: byte `offsets` of each in its file, and the same as `extents`, in order."""
+
+    offsets: list[int]
+    extents: list[Extent]
+
+
+def extents_of(path: str, offsets: Sequence[int], sizes: Sequence[int]) -> list[Extent]:
+    """Chunks in one file, those that follow each other as one extent.
+
+    >>> [(extent.offset, extent.nbytes) for extent in extents_of("x", [0, 4, 96], [4, 6, 2])]
+    [(0, 10), (96, 2)]
+    """
+    extents: list[Extent] = []
+    first = 0
+    for chunk in range(1, len(sizes) + 1):
+        if chunk == len(sizes) or offsets[chunk] != offsets[chunk - 1] + sizes[chunk - 1]:
+            extents.append(Extent(path, offsets[first], sum(sizes[first:chunk])))
+            first = chunk
+    return extents
+
+
+def put(extents: Sequence[Extent], data: np.ndarray, *, stopped: Callable[[], bool]) -> bool:
+    """Write `data` (uint8, 1-d), the chunks of `extents`; False where stopped between two of them."""
+    at = 0
+    for number, extent in enumerate(extents):
+        if number > 0 and stopped():
+            return False
+        _put(extent, data[at : at + extent.nbytes])
+        at += extent.nbytes
+    return True
+
+
+def put_tail(extent: Extent) -> None:
+    """Write what follows the chunks, which are there."""
+    behind = Extent(extent.path, extent.offset + extent.nbytes, 0, extent.tail, extent.ends)
+    _put(behind, np.empty(0, np.uint8))
+
+
+def _put(extent: Extent, data: np.ndarray) -> None:
+    # Opened anew for each: several threads write to one file, and no descriptor outlives an error.
+    fd = os.open(extent.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        at = extent.offset
+        for part in (data.data, memoryview(extent.tail)):
+            view = part
+            while view:
+                written = os.pwrite(fd, view, at)
+                view, at = view[written:], at + written
+        if extent.ends:
+            # What an interrupted conversion wrote beyond this is not ours.
+            os.ftruncate(fd, at)
+    finally:
+        os.close(fd)
