@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -105,15 +105,6 @@ def is_host(device: str) -> bool:
     return device == "/CPU:0"
 
 
-class Windows(Protocol):
-    """Windows of a pass on the device, each a tuple of one tensor an array."""
-
-    def __next__(self) -> Any: ...
-
-    def release(self) -> None:
-        """Nothing more is asked for, and nothing has failed."""
-
-
 class Batches(Iterator[Any]):
     """The batches of `passes` one after another, on `device`. Starts nothing before the first `next`.
 
@@ -123,7 +114,7 @@ class Batches(Iterator[Any]):
 
     def __init__(
         self,
-        begin: Callable[[], tuple[Pass, Windows]],
+        begin: Callable[[], tuple[Pass, Iterator[Any]]],
         finish: Callable[[Sequence[tf.Tensor], Pass, int], Any],
         *,
         owner: object,
@@ -132,7 +123,7 @@ class Batches(Iterator[Any]):
         device: str,
         element_spec: Any,
     ) -> None:
-        self._running: tuple[Pass, Windows] | None = None
+        self._running: tuple[Pass, Iterator[Any]] | None = None
         self._process = os.getpid()
         self._begin = begin
         self._finish = finish
@@ -176,7 +167,6 @@ class Batches(Iterator[Any]):
         if running.deliver():
             self._short = self._short or running.short
             self._end(None if self._left is None else self._left - 1)
-            windows.release()
         running.counters.delivered(asked, time.perf_counter())
         return element
 
@@ -201,8 +191,19 @@ class Batches(Iterator[Any]):
 
     def __del__(self) -> None:
         running, self._running = self._running, None
-        if running is not None:
-            let_go(running, process=self._process, close=running[0].close)
+        if running is None:
+            return
+        if os.getpid() != self._process:
+            # To let go of what belongs to the parent would wait for threads that are not here.
+            _never_free(running)
+        elif _runs(sys._getframe(), _GENERATOR + _READERS):
+            # The garbage collector runs in any thread: one that may be waited for must not wait itself.
+            try:
+                _thread.start_new_thread(_give_up, running)
+            except RuntimeError:  # the interpreter is about to go
+                _never_free(running)
+        else:
+            _give_up(*running)
 
     def _refuse(self) -> None:
         if not tf.executing_eagerly():
@@ -215,7 +216,7 @@ class Batches(Iterator[Any]):
         if self._closed:
             raise ClosedError("the Loader was closed before its pass was over; make another one")
 
-    def _fill(self, running: Pass, windows: Windows) -> None:
+    def _fill(self, running: Pass, windows: Iterator[Any]) -> None:
         began = time.perf_counter()
         try:
             arrays = next(windows)
@@ -236,7 +237,7 @@ class Batches(Iterator[Any]):
         self._ready.clear()
         running, self._running = self._running, None
         if running is not None:
-            running[0].close()
+            _give_up(*running)
 
 
 def _asks_keras() -> bool:
@@ -245,30 +246,15 @@ def _asks_keras() -> bool:
     return caller.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tf_keras")
 
 
-def let_go(things: object, *, process: int, close: Callable[[], object] | None = None) -> None:
-    """Call `close` and drop the last reference to `things`, from a `__del__`, where that is safe.
-
-    Both wait for threads: `close` for the readers, and TensorFlow for those that make windows.
-    """
-    if os.getpid() != process:
-        # They belong to the parent, and would wait for threads that are not here: kept beyond the end of the
-        # interpreter, which empties every list.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object((things, close)))
-    elif not _runs(sys._getframe(), _GENERATOR + _READERS):
-        if close is not None:
-            close()
-    else:
-        # The garbage collector runs in any thread: one that may be waited for must not wait itself.
-        try:
-            _thread.start_new_thread(_closed, (things, close))
-        except RuntimeError:  # the interpreter is about to go
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object((things, close)))
+def _give_up(running: Pass, windows: Iterator[Any]) -> None:
+    """End a pass. With the last reference to `windows`, TensorFlow waits for its threads that make them."""
+    running.close()
+    del windows
 
 
-def _closed(things: object, close: Callable[[], object] | None) -> None:
-    if close is not None:
-        close()
-    del things
+def _never_free(running: tuple[Pass, Iterator[Any]]) -> None:
+    """Keep windows beyond the end of the interpreter, which empties every list."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(running))
 
 
 def _runs(frame: FrameType | None, files: tuple[str, ...]) -> bool:

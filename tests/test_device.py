@@ -173,39 +173,19 @@ class FakePass:
         self.closed_by.append(threading.get_ident())
 
 
-class FakeWindows(Iterator[Any]):
-    """Notes whether they were released."""
-
-    def __init__(self, windows: Iterator[Any]) -> None:
-        self.windows = windows
-        self.released = 0
-
-    def __next__(self) -> Any:
-        return next(self.windows)
-
-    def release(self) -> None:
-        self.released += 1
-
-
 class Fakes:
     """Passes of `sizes` windows each. A window is called, where it can be, for what happens instead."""
 
     def __init__(self, windows: Sequence[int | Callable[[], Any]]) -> None:
         self.windows = windows
         self.passes: list[FakePass] = []
-        self.lines: list[FakeWindows] = []
         self.asked = 0
         self.starts: list[int] = []
         self.count = 0
 
-    def begin(self) -> tuple[FakePass, FakeWindows]:
+    def begin(self) -> tuple[FakePass, Iterator[Any]]:
         self.passes.append(FakePass(self.count, start=self.starts.pop(0) if self.starts else 0))
-        self.lines.append(FakeWindows(self._windows()))
-        return self.passes[-1], self.lines[-1]
-
-    @property
-    def released(self) -> list[int]:
-        return [line.released for line in self.lines]
+        return self.passes[-1], iter(self._windows())
 
     def _windows(self) -> Iterator[Any]:
         import tensorflow as tf
@@ -440,33 +420,6 @@ def test_the_garbage_collector_ends_a_pass_but_never_waits_in_a_thread_that_make
     thread.join(10)
     assert eventually(lambda: fakes.passes[0].closed_by)
     assert (fakes.passes[0].closed_by[0] != thread.ident) is elsewhere
-
-
-def test_the_windows_of_a_whole_pass_are_released() -> None:
-    fakes = Fakes([8, 2])
-    batches = fakes.batches(passes=2)
-    for _ in range(2):
-        next(batches)
-    assert fakes.released == [0]
-    next(batches)
-    assert fakes.released == [1]
-    next(batches)
-    assert fakes.released == [1, 0]
-    batches.close()
-    assert fakes.released == [1, 0]
-
-
-def test_windows_that_fail_are_not_released() -> None:
-    def fail() -> None:
-        raise OSError("no")
-
-    fakes = Fakes([4, fail])
-    with pytest.raises(OSError, match="no"):
-        list(fakes.batches(batches=2))
-    abandoned = fakes.batches(batches=2)
-    next(abandoned)
-    del abandoned
-    assert fakes.released == [0, 0]
 
 
 def test_only_a_new_window_is_waited_for() -> None:

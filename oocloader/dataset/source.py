@@ -17,7 +17,6 @@ import tensorflow as tf
 from oocloader import device as devices
 from oocloader.border import Border
 from oocloader.dataset.element import Element, Finish, one_line
-from oocloader.dataset.line import Intake, Line, Lines
 from oocloader.errors import ClosedError, DataError, OocloaderError, in_forked_child
 from oocloader.passes import Feed, Pass
 from oocloader.resident import HostRows, Resident, load, numbers_of
@@ -63,7 +62,7 @@ class Source:
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._filling = threading.Lock()
-        self._intake: Intake | None = None
+        self._begun: Pass | None = None
         self._live: weakref.WeakSet[devices.Batches] = weakref.WeakSet()
         self._running: weakref.WeakSet[Pass] = weakref.WeakSet()
         self._closed = False
@@ -82,16 +81,13 @@ class Source:
 
         self._border = Border(_pass_at, coming_pass)
 
-        def windows(specs: tuple[tf.TensorSpec, ...]) -> tf.data.Dataset:
-            return tf.data.Dataset.from_generator(lambda: _host_windows(source), output_signature=specs)
+        def windows(specs: tuple[tf.TensorSpec, ...], *, begun: bool) -> tf.data.Dataset:
+            return tf.data.Dataset.from_generator(lambda: _windows(source, begun), output_signature=specs)
 
         with tf.device("/CPU:0"):
-            crossing = tf.data.Dataset.from_generator(
-                lambda: _intake(source), output_signature=_specs(self._device_feed)
-            )
+            crossing = windows(_specs(self._device_feed), begun=True)
             self._device_windows = devices.cross(crossing, device)
         self._host_windows = windows
-        self._lines = Lines(self._iterate, again=not self.crosses)
 
     @property
     def element_spec(self) -> Any:
@@ -132,23 +128,18 @@ class Source:
             self._fill(started)
         return started
 
-    def begin_windows(self) -> tuple[Pass, Line]:
+    def begun(self) -> Pass:
+        """The pass that `begin_windows` has just begun, for its generator."""
+        started, self._begun = self._begun, None
+        assert started is not None
+        return started
+
+    def begin_windows(self) -> tuple[Pass, Iterator[Any]]:
         """The next pass and its windows on the device, the first of them fetched."""
         with self._starting:
-            started = self.begin(to_device=True)
-            # A new line takes its intake when the first window is asked for, so the lock is held until then.
-            return started, self._lines.start(_device_windows(weakref.ref(self), started))
-
-    def _iterate(self, intake: Intake) -> Iterator[Any]:
-        self._intake = intake
-        windows: Iterator[Any] = iter(self._device_windows)
-        return windows
-
-    def intake(self) -> Intake:
-        """That of the line that is being made."""
-        intake, self._intake = self._intake, None
-        assert intake is not None
-        return intake
+            started = self._begun = self.begin(to_device=True)
+            # The generator takes its pass when the first window is asked for, so the lock is held until then.
+            return started, _Fetched(iter(self._device_windows))
 
     def _fill(self, started: Pass) -> None:
         """Bring all rows to where they are kept, before the first pass that needs them; it counts them."""
@@ -206,7 +197,7 @@ class Source:
             # Batches do not know their number here: every row brings the seed of its batch along.
             specs = (*specs, tf.TensorSpec((None,), tf.int64))
         with tf.device("/CPU:0"):
-            dataset = self._host_windows(specs)
+            dataset = self._host_windows(specs, begun=False)
             if feed.order.shard[1] == 1:
                 dataset = dataset.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
             else:
@@ -237,7 +228,6 @@ class Source:
         for iterator in list(self._live):
             iterator.close()
         self._border.close()
-        self._lines.close()
         for started in list(self._running):
             started.close()
             started.forget()
@@ -310,60 +300,68 @@ def _pass_at(at: tuple[Feed, Position], taken: Callable[[], None] | None = None)
     return Pass(feed, position.epoch, start=position.batches, history=position.history, taken=taken)
 
 
-def _intake(source: weakref.ref[Source]) -> Intake:
-    return _alive(source).intake()
-
-
-def _alive(source: weakref.ref[Source]) -> Source:
+def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndarray, ...]]:
     found = source()
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
-    return found
-
-
-def _device_windows(source: weakref.ref[Source], started: Pass) -> Iterator[tuple[np.ndarray, ...]]:
-    """The windows of a pass on their way to the device."""
-    crosses = _alive(source).crosses
-    for arrays in started.windows():
-        if crosses:
-            started.counters.add(sent_bytes=sum(array.nbytes for array in arrays))
-        yield arrays
-        del arrays
-    _refuse(source)
-
-
-def _host_windows(source: weakref.ref[Source]) -> Iterator[tuple[np.ndarray, ...]]:
-    """The windows of the next pass, for a host pipeline, with the seeds of the batches if they have some."""
-    found = _alive(source)
-    try:
-        started = found.begin()
-    except OocloaderError as error:
-        raise error.with_traceback(None) from None
-    found.feed.progress.unseen = True
-    seeded = found.seeded
+    started = found.begun() if begun else _begun_on_host(found)
+    if not begun:
+        found.feed.progress.unseen = True
+    crosses = begun and not devices.is_host(found.device)
+    seeded = found.seeded and not begun
     row = started.first_row
     del found
     try:
         for arrays in started.windows():
-            if not seeded:
-                yield arrays
-            else:
-                still = source()
-                if still is None:
+            if crosses:
+                started.counters.add(sent_bytes=sum(array.nbytes for array in arrays))
+            if seeded:
+                found = source()
+                if found is None:
                     return
-                seeds = still.seed_rows(started, row, len(arrays[0]))
-                del still
+                seeds = found.seed_rows(started, row, len(arrays[0]))
+                del found
                 row += len(arrays[0])
                 yield (*arrays, seeds)
+            else:
+                yield arrays
             del arrays
     except OocloaderError as error:
+        if begun:
+            raise
         # TensorFlow puts all that a traceback says behind the message.
         raise error.with_traceback(None) from None
-    _refuse(source)
-
-
-def _refuse(source: weakref.ref[Source]) -> None:
-    """Closed in the middle, windows end early: that must not look like the end of the pass."""
     found = source()
     if found is not None:
+        # Closed in the middle, the windows end early: that must not look like the end of the pass.
         found.refuse()
+
+
+def _begun_on_host(source: Source) -> Pass:
+    try:
+        return source.begin()
+    except OocloaderError as error:
+        raise error.with_traceback(None) from None
+
+
+class _Fetched(Iterator[Any]):
+    """`windows`, the first of them fetched already, or what fetching it raised.
+
+    No generator, whose end would let go of `windows` in whichever thread the garbage collector runs.
+    """
+
+    def __init__(self, windows: Iterator[Any]) -> None:
+        self._windows = windows
+        self._first: Any = None
+        self._error: BaseException | None = None
+        try:
+            self._first = next(windows)
+        except BaseException as error:
+            self._error = error
+
+    def __next__(self) -> Any:
+        first, error = self._first, self._error
+        self._first = self._error = None
+        if error is not None:
+            raise error
+        return next(self._windows) if first is None else first
