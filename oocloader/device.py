@@ -1,7 +1,8 @@
 """Windows to batches on a device.
 
-`from_generator` carries windows on the host, a device gets them whole, and batches are cut there.
-TensorFlow's eager operations are called from the consumer's thread alone.
+`from_generator` carries windows from the host to another device, which gets them whole; on the host itself
+they are in their place already. Batches are cut there. TensorFlow's eager operations are called from the
+consumer's thread alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader import gpu
+from oocloader.buffers import ALIGNMENT, allocate
 from oocloader.errors import ClosedError, SettingError, TracingError, in_forked_child
 from oocloader.passes import Pass
 
@@ -85,19 +87,36 @@ def memory_nbytes(device: str) -> int | None:
 
 
 def cross(windows: tf.data.Dataset, device: str) -> tf.data.Dataset:
-    """Windows on `device`: the next is copied in the background while one is used.
+    """Windows on `device`, not the host: the next is copied in the background while one is used.
 
-    On the host nothing is copied, and readers are ahead already. Replace this function to cross another way;
-    `tools/gpu_check.py` compares the kinds of host memory.
+    Replace this function to cross another way; `tools/gpu_check.py` compares the kinds of host memory.
     """
     options = tf.data.Options()
     # There is nothing to tune or to rewrite, and an iterator that tunes waits up to its period when dropped.
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     windows = windows.with_options(options)
-    if is_host(device):
-        return windows
     return windows.apply(tf.data.experimental.prefetch_to_device(device, 1))
+
+
+def on_host(windows: Iterator[Sequence[np.ndarray]]) -> Iterator[Sequence[tf.Tensor]]:
+    """Windows as tensors of the host, in the memory that they lie in.
+
+    An iterator of tf.data's hands the same memory on, but through several threads: 360 microseconds a window
+    and 10 milliseconds for the first were measured, where this takes 2 microseconds.
+    """
+    for arrays in windows:
+        yield tuple(borrowed(array) for array in arrays)
+
+
+def borrowed(array: np.ndarray) -> tf.Tensor:
+    """A tensor in the memory of `array`, which it keeps alive, or of a copy that TensorFlow can use."""
+    # TensorFlow ends the process over an address that is no multiple of this.
+    if array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous or not array.flags.writeable:
+        copy = allocate(array.nbytes).view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        array = copy
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def is_host(device: str) -> bool:

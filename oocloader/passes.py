@@ -76,8 +76,8 @@ class Pass:
     """Pass number `epoch`, from batch `start` on; with a `history`, of what other shards have left of it.
 
     `batches`: its batches, those before `start` included. `taken` is called once, from any thread, when the
-    last window was taken: then this pass holds no memory for what is to come. `start_reading` has the first
-    windows read before they are asked for.
+    last window was taken: then this pass holds no memory for what is to come. `pauses`: whether windows go
+    through threads of TensorFlow's. `start_reading` has the first windows read before they are asked for.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Pass:
         start: int = 0,
         history: History = (),
         taken: Callable[[], None] | None = None,
+        pauses: bool = False,
     ) -> None:
         self.epoch = epoch
         self.start = start
@@ -114,6 +115,7 @@ class Pass:
             cancel=self._staging.cancel,
             taken=taken,
             counters=self.counters,
+            pauses=pauses,
         )
 
     def start_reading(self) -> None:

@@ -39,7 +39,8 @@ class ReadAhead:
     and are gone when the last stage was taken, an error came out or `close` returns. `cancel` must
     end what a job may wait for; it is called at the end, perhaps more than once, before threads are
     waited for. `taken` is called once, from any thread, when the last stage was taken and no error came
-    before it: nothing is held here any more. `counters` learn what the threads did.
+    before it: nothing is held here any more. `counters` learn what the threads did. `pauses`: whether whoever
+    takes a stage hands it on through other threads, which a thread here lets have the interpreter first.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ReadAhead:
         cancel: Callable[[], None],
         taken: Callable[[], None] | None = None,
         counters: Counters | None = None,
+        pauses: bool = False,
     ) -> None:
         self._stages = stages
         self._cancel = cancel
@@ -58,6 +60,7 @@ class ReadAhead:
         self._counters = Counters() if counters is None else counters
         self._number = threads
         self._ahead = ahead
+        self._pauses = pauses
         self._changed = threading.Condition()
         self._jobs: deque[tuple[_Entry, Job]] = deque()
         self._prepared: deque[_Entry] = deque()
@@ -159,7 +162,7 @@ class ReadAhead:
                 if prepare:
                     self._preparing = True
                     # Only where the consumer has something else to take meanwhile.
-                    pause = idle and bool(self._prepared)
+                    pause = self._pauses and idle and bool(self._prepared)
                 else:
                     entry, job = self._jobs.popleft()
             if prepare:

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,15 +80,20 @@ class Source:
             found, at = source(), coming()
             return None if found is None or at is None else (found._device_feed, at)
 
-        self._border = Border(_pass_at, coming_pass)
+        self._border = Border(partial(_pass_at, pauses=self.crosses), coming_pass)
 
-        def windows(specs: tuple[tf.TensorSpec, ...], *, begun: bool) -> tf.data.Dataset:
-            return tf.data.Dataset.from_generator(lambda: _windows(source, begun), output_signature=specs)
+        def crossing() -> Iterator[tuple[np.ndarray, ...]]:
+            return _device_windows(source, _alive(source).begun())
 
-        with tf.device("/CPU:0"):
-            crossing = windows(_specs(self._device_feed), begun=True)
-            self._device_windows = devices.cross(crossing, device)
+        def windows(specs: tuple[tf.TensorSpec, ...]) -> tf.data.Dataset:
+            return tf.data.Dataset.from_generator(lambda: _host_windows(source), output_signature=specs)
+
         self._host_windows = windows
+        self._crossing: tf.data.Dataset | None = None
+        if self.crosses:
+            with tf.device("/CPU:0"):
+                found = tf.data.Dataset.from_generator(crossing, output_signature=_specs(self._device_feed))
+                self._crossing = devices.cross(found, device)
 
     @property
     def element_spec(self) -> Any:
@@ -115,13 +121,13 @@ class Source:
             self._numbers = numbers_of(feed)
 
     def begin(self, *, to_device: bool = False) -> Pass:
-        """The next pass, to the device or to a host pipeline."""
+        """The next pass, to the device or to a pipeline of tf.data's."""
         self.refuse()
         at = self._next_position()
         if to_device:
             started = self._border.begin((self._device_feed, at))
         else:
-            started = _pass_at((self.feed, at))
+            started = _pass_at((self.feed, at), pauses=True)
         self._running.add(started)
         self.last_pass = started
         if to_device or self._numbers is None:
@@ -129,17 +135,20 @@ class Source:
         return started
 
     def begun(self) -> Pass:
-        """The pass that `begin_windows` has just begun, for its generator."""
+        """The pass that `begin_windows` has just begun, for the generator that has it cross."""
         started, self._begun = self._begun, None
         assert started is not None
         return started
 
     def begin_windows(self) -> tuple[Pass, Iterator[Any]]:
-        """The next pass and its windows on the device, the first of them fetched."""
+        """The next pass and its windows on the device."""
         with self._starting:
-            started = self._begun = self.begin(to_device=True)
+            started = self.begin(to_device=True)
+            if self._crossing is None:
+                return started, devices.on_host(_device_windows(weakref.ref(self), started))
+            self._begun = started
             # The generator takes its pass when the first window is asked for, so the lock is held until then.
-            return started, _Fetched(iter(self._device_windows))
+            return started, _Fetched(iter(self._crossing))
 
     def _fill(self, started: Pass) -> None:
         """Bring all rows to where they are kept, before the first pass that needs them; it counts them."""
@@ -197,7 +206,7 @@ class Source:
             # Batches do not know their number here: every row brings the seed of its batch along.
             specs = (*specs, tf.TensorSpec((None,), tf.int64))
         with tf.device("/CPU:0"):
-            dataset = self._host_windows(specs, begun=False)
+            dataset = self._host_windows(specs)
             if feed.order.shard[1] == 1:
                 dataset = dataset.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
             else:
@@ -295,53 +304,66 @@ def _numbered(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
     return tf.data.Dataset.zip(endless, tf.data.Dataset.range(count))
 
 
-def _pass_at(at: tuple[Feed, Position], taken: Callable[[], None] | None = None) -> Pass:
+def _pass_at(at: tuple[Feed, Position], taken: Callable[[], None] | None = None, *, pauses: bool) -> Pass:
     feed, position = at
-    return Pass(feed, position.epoch, start=position.batches, history=position.history, taken=taken)
+    return Pass(
+        feed, position.epoch, start=position.batches, history=position.history, taken=taken, pauses=pauses
+    )
 
 
-def _windows(source: weakref.ref[Source], begun: bool) -> Iterator[tuple[np.ndarray, ...]]:
+def _alive(source: weakref.ref[Source]) -> Source:
     found = source()
     if found is None:
         raise ClosedError("the Loader of this dataset is gone; keep it for as long as the dataset is used")
-    started = found.begun() if begun else _begun_on_host(found)
-    if not begun:
-        found.feed.progress.unseen = True
-    crosses = begun and not devices.is_host(found.device)
-    seeded = found.seeded and not begun
+    return found
+
+
+def _device_windows(source: weakref.ref[Source], started: Pass) -> Iterator[tuple[np.ndarray, ...]]:
+    """The windows of a pass on their way to the device."""
+    crosses = _alive(source).crosses
+    for arrays in started.windows():
+        if crosses:
+            started.counters.add(sent_bytes=sum(array.nbytes for array in arrays))
+        yield arrays
+        del arrays
+    _refuse(source)
+
+
+def _host_windows(source: weakref.ref[Source]) -> Iterator[tuple[np.ndarray, ...]]:
+    """The windows of the next pass, for a pipeline of tf.data's, with the seeds of their rows if need be."""
+    found = _alive(source)
+    try:
+        started = found.begin()
+    except OocloaderError as error:
+        raise error.with_traceback(None) from None
+    found.feed.progress.unseen = True
+    seeded = found.seeded
     row = started.first_row
     del found
     try:
         for arrays in started.windows():
-            if crosses:
-                started.counters.add(sent_bytes=sum(array.nbytes for array in arrays))
-            if seeded:
-                found = source()
-                if found is None:
+            if not seeded:
+                yield arrays
+            else:
+                still = source()
+                if still is None:
                     return
-                seeds = found.seed_rows(started, row, len(arrays[0]))
-                del found
+                seeds = still.seed_rows(started, row, len(arrays[0]))
+                del still
                 row += len(arrays[0])
                 yield (*arrays, seeds)
-            else:
-                yield arrays
             del arrays
     except OocloaderError as error:
-        if begun:
-            raise
         # TensorFlow puts all that a traceback says behind the message.
         raise error.with_traceback(None) from None
+    _refuse(source)
+
+
+def _refuse(source: weakref.ref[Source]) -> None:
+    """Closed in the middle, windows end early: that must not look like the end of the pass."""
     found = source()
     if found is not None:
-        # Closed in the middle, the windows end early: that must not look like the end of the pass.
         found.refuse()
-
-
-def _begun_on_host(source: Source) -> Pass:
-    try:
-        return source.begin()
-    except OocloaderError as error:
-        raise error.with_traceback(None) from None
 
 
 class _Fetched(Iterator[Any]):
