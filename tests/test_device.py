@@ -119,9 +119,9 @@ def test_a_tensor_borrows_memory(tf: Any, code: str) -> None:
 def test_memory_is_borrowed_for_as_long_as_a_part_of_it_is_used(tf: Any) -> None:
     from oocloader.device import borrowed, split
 
-    pool = Pool(128, keep=1)
-    array = pool.take()
-    parts = split([borrowed(array)], 64, "/CPU:0")
+    pool = Pool(8 * 64, keep=1)
+    array = pool.take().reshape(8, 64)
+    parts = split([borrowed(array)], 2, "/CPU:0")
     del array
     kept = parts[1][0]
     del parts
