@@ -28,7 +28,7 @@ _GAP_NBYTES = 64 << 10
 # Chunks are read together up to this many bytes: more saves few calls, and each thread holds as many.
 _TOGETHER_NBYTES = 256 << 10
 # Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
-_HOT_NBYTES = 512 << 10
+_HOT_NBYTES = 1 << 20
 
 # The system allows a process some 65,000 mappings.
 _MOST_MAPPED = 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,11 @@ from oocloader.layout import Files
 
 # Up to this many files stay open; stores of one file a chunk open each for as long as it is read.
 _KEPT_OPEN = 64
+
+# After so many reads that the page cache had all of, files are taken to lie there, until one finds a gap:
+# to ask for what is there already costs as much as reading a third of it.
+_SURE_READS = 16
+_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class _Descriptor:
@@ -42,6 +48,9 @@ class FileReader:
         self._open: dict[int, _Descriptor] = {}
         self._lock = threading.Lock()
         self._closed = False
+        # Reads in a row that waited for nothing. Threads that count at the same time may lose one.
+        self._cached_reads = 0
+        self._no_wait = _NO_WAIT
 
     @contextmanager
     def opened(self, index: int) -> Iterator[int]:
@@ -64,7 +73,7 @@ class FileReader:
 
     def will_need(self, index: int, offset: int, nbytes: int) -> None:
         """Have these bytes fetched from the disk meanwhile. What cannot be read fails where it is read."""
-        if hasattr(os, "posix_fadvise"):
+        if hasattr(os, "posix_fadvise") and not self._cached:
             try:
                 with self.opened(index) as fd:
                     os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
@@ -83,7 +92,7 @@ class FileReader:
         calls = 0
         while view.nbytes:
             try:
-                got = os.preadv(fd, [view], offset)
+                got = self._preadv(fd, view, offset)
             except OSError as error:
                 raise _unreadable(path, error) from error
             calls += 1
@@ -103,18 +112,42 @@ class FileReader:
     ) -> None:
         """Fill rows `places` of `rows` (uint8, 2-d) with the bytes at `offsets` of file `index`, one each."""
         nbytes = rows.shape[1]
-        for offset in offsets:
-            _advise(fd, offset, nbytes)
+        if not self._cached:
+            for offset in offsets:
+                _advise(fd, offset, nbytes)
         view = rows.reshape(-1).data
         for offset, place in zip(offsets, places, strict=True):
             row = view[place * nbytes : (place + 1) * nbytes]
             try:
-                whole = os.preadv(fd, [row], offset) == nbytes
+                whole = self._preadv(fd, row, offset) == nbytes
             except OSError:
                 whole = False
             if not whole:
                 # The rest of it, or the error that says what is wrong.
                 self.read(fd, index, offset, rows[place])
+
+    @property
+    def _cached(self) -> bool:
+        """Whether what is read seems to lie in the page cache."""
+        return self._cached_reads >= _SURE_READS
+
+    def _preadv(self, fd: int, view: memoryview, offset: int) -> int:
+        """One call, or two where something has to be waited for; the bytes read."""
+        got = -1
+        if self._no_wait:
+            try:
+                got = os.preadv(fd, [view], offset, self._no_wait)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                self._no_wait = 0
+        if got == view.nbytes:
+            self._cached_reads += 1
+            return got
+        self._cached_reads = 0
+        return got if got > 0 else os.preadv(fd, [view], offset)
 
     def close(self) -> None:
         """Close every descriptor; reading afterwards is an error."""

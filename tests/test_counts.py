@@ -74,8 +74,8 @@ class Recorded:
         self.decoded = 0
         preadv, decode = os.preadv, Chain.decode
 
-        def recorded_read(fd: int, buffers: Sequence[Any], offset: int) -> int:
-            got = preadv(fd, buffers, offset)
+        def recorded_read(fd: int, buffers: Sequence[Any], offset: int, flags: int = 0) -> int:
+            got = preadv(fd, buffers, offset, flags)
             self.reads.append((offset, got))
             return got
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from chunked import files_of, open_files
+from oocloader import files
 from oocloader.errors import ChangedError, ClosedError, StoreError
 from oocloader.files import FileReader
 
@@ -46,9 +48,9 @@ def test_short_reads_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     taken: list[int] = []
     preadv = os.preadv
 
-    def seven_bytes(fd: int, views: list[memoryview], offset: int) -> int:
+    def seven_bytes(fd: int, views: list[memoryview], offset: int, flags: int = 0) -> int:
         taken.append(offset)
-        return preadv(fd, [views[0][:7]], offset)
+        return preadv(fd, [views[0][:7]], offset, flags)
 
     monkeypatch.setattr(os, "preadv", seven_bytes)
     reader = reader_of(folder)
@@ -57,6 +59,74 @@ def test_short_reads_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert reader.read(fd, 1, 100, out) == 5
     assert out.tobytes() == (folder / "f1").read_bytes()[100:130]
     assert taken == [100, 107, 114, 121, 128]
+
+
+class Cache:
+    """A page cache that holds the files, or not, or does not say; it notes what it is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, says: bool = True) -> None:
+        self.holds = True
+        self.advice = 0
+        self.calls: list[int] = []
+        self._says = says
+        self._preadv = os.preadv
+        monkeypatch.setattr(files, "_NO_WAIT", 8)
+        monkeypatch.setattr(os, "preadv", self.read)
+        monkeypatch.setattr(os, "posix_fadvise", self.advise)
+
+    def read(self, fd: int, views: list[memoryview], offset: int, flags: int = 0) -> int:
+        self.calls.append(flags)
+        if flags and not self._says:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        if flags and not self.holds:
+            raise BlockingIOError(errno.EAGAIN, "not in the cache")
+        return self._preadv(fd, views, offset)
+
+    def advise(self, *_: int) -> None:
+        self.advice += 1
+
+
+def test_what_is_in_the_page_cache_is_not_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(monkeypatch)
+    reader = reader_of(folder)
+    for index in [0, 1, 2] * 6:
+        reader.will_need(index, 0, 10)
+        read(reader, index, 5, 100)
+    assert cache.advice == files._SURE_READS
+    assert cache.calls == [8] * 18
+    cache.holds = False
+    assert read(reader, 1, 5, 100) == (folder / "f1").read_bytes()[5:105]
+    assert cache.calls[18:] == [8, 0]
+    reader.will_need(1, 0, 10)
+    assert cache.advice == files._SURE_READS + 1
+
+
+def test_rows_that_are_read_alone_are_asked_for_unless_cached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(monkeypatch)
+    cache.holds = False
+    reader = reader_of(folder)
+    rows = np.zeros((20, 10), np.uint8)
+    offsets = list(range(0, 200, 10))
+    with reader.opened(0) as fd:
+        reader.read_each(fd, 0, offsets, rows, range(20))
+        assert rows.tobytes() == (folder / "f0").read_bytes()[:200]
+        assert cache.advice == 20
+        cache.holds = True
+        for expected in (40, 40):
+            reader.read_each(fd, 0, offsets, rows, range(20))
+            assert cache.advice == expected
+
+
+def test_a_file_system_that_does_not_say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(monkeypatch, says=False)
+    reader = reader_of(folder)
+    for _ in range(20):
+        reader.will_need(0, 0, 10)
+        assert read(reader, 0, 5, 100) == (folder / "f0").read_bytes()[5:105]
+    assert cache.advice == 20
+    assert cache.calls == [8] + [0] * 20
 
 
 def truncate(path: Path) -> None:
