@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import errno
+import ctypes
+import functools
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +18,9 @@ from oocloader.layout import Files
 # Up to this many files stay open; stores of one file a chunk open each for as long as it is read.
 _KEPT_OPEN = 64
 
-# After so many reads that the page cache had all of, files are taken to lie there, until one finds a gap:
-# to ask for what is there already costs as much as reading a third of it.
-_SURE_READS = 16
-_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
+# Of a longer range Linux fetches less than it was asked for: as much as it reads ahead by itself, or as the
+# disk takes at once.
+_ADVICE_NBYTES = 512 << 10
 
 
 class _Descriptor:
@@ -48,9 +49,6 @@ class FileReader:
         self._open: dict[int, _Descriptor] = {}
         self._lock = threading.Lock()
         self._closed = False
-        # Reads in a row that waited for nothing. Threads that count at the same time may lose one.
-        self._cached_reads = 0
-        self._no_wait = _NO_WAIT
 
     @contextmanager
     def opened(self, index: int) -> Iterator[int]:
@@ -73,12 +71,13 @@ class FileReader:
 
     def will_need(self, index: int, offset: int, nbytes: int) -> None:
         """Have these bytes fetched from the disk meanwhile. What cannot be read fails where it is read."""
-        if hasattr(os, "posix_fadvise") and not self._cached:
-            try:
-                with self.opened(index) as fd:
-                    os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
-            except (OSError, ClosedError):
-                pass
+        try:
+            with self.opened(index) as fd:
+                if not _is_cached(fd, offset, nbytes):
+                    for begin in range(offset, offset + nbytes, _ADVICE_NBYTES):
+                        _advise(fd, begin, min(_ADVICE_NBYTES, offset + nbytes - begin))
+        except (OSError, ClosedError):
+            pass
 
     def check(self, index: int) -> None:
         """Raise `ChangedError` where file `index` is not what it was."""
@@ -92,7 +91,7 @@ class FileReader:
         calls = 0
         while view.nbytes:
             try:
-                got = self._preadv(fd, view, offset)
+                got = os.preadv(fd, [view], offset)
             except OSError as error:
                 raise _unreadable(path, error) from error
             calls += 1
@@ -112,42 +111,18 @@ class FileReader:
     ) -> None:
         """Fill rows `places` of `rows` (uint8, 2-d) with the bytes at `offsets` of file `index`, one each."""
         nbytes = rows.shape[1]
-        if not self._cached:
-            for offset in offsets:
-                _advise(fd, offset, nbytes)
+        for offset in offsets:
+            _advise(fd, offset, nbytes)
         view = rows.reshape(-1).data
         for offset, place in zip(offsets, places, strict=True):
             row = view[place * nbytes : (place + 1) * nbytes]
             try:
-                whole = self._preadv(fd, row, offset) == nbytes
+                whole = os.preadv(fd, [row], offset) == nbytes
             except OSError:
                 whole = False
             if not whole:
                 # The rest of it, or the error that says what is wrong.
                 self.read(fd, index, offset, rows[place])
-
-    @property
-    def _cached(self) -> bool:
-        """Whether what is read seems to lie in the page cache."""
-        return self._cached_reads >= _SURE_READS
-
-    def _preadv(self, fd: int, view: memoryview, offset: int) -> int:
-        """One call, or two where something has to be waited for; the bytes read."""
-        got = -1
-        if self._no_wait:
-            try:
-                got = os.preadv(fd, [view], offset, self._no_wait)
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                if error.errno != errno.EOPNOTSUPP:
-                    raise
-                self._no_wait = 0
-        if got == view.nbytes:
-            self._cached_reads += 1
-            return got
-        self._cached_reads = 0
-        return got if got > 0 else os.preadv(fd, [view], offset)
 
     def close(self) -> None:
         """Close every descriptor; reading afterwards is an error."""
@@ -178,6 +153,48 @@ class FileReader:
         else:
             what = "it was modified since the store was opened"
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
+
+
+@functools.cache
+def _preadv2() -> Any:
+    """The system's `preadv2`, `None` where there is none.
+
+    Called without letting other threads have the interpreter, as `os.preadv` would: it waits for nothing, and
+    to get the interpreter back may take 5 ms (sys.getswitchinterval).
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
+    function = getattr(ctypes.PyDLL(None), "preadv2", None)
+    if function is not None:
+        function.argtypes = [
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_int,
+            ctypes.c_int64,
+            ctypes.c_int,
+        ]
+        function.restype = ctypes.c_ssize_t
+    return function
+
+
+def _is_cached(fd: int, offset: int, nbytes: int) -> bool:
+    """Whether these bytes seem to lie in the page cache; False where the system does not tell.
+
+    Three of them are looked for. To ask for all that is there already takes a third of the time that reading
+    it takes.
+    """
+    preadv2 = _preadv2()
+    if preadv2 is None:
+        return False
+    byte = ctypes.c_char()
+    vector = _IoVec(ctypes.addressof(byte), 1)
+    at = ctypes.addressof(vector)
+    places = (offset, offset + nbytes // 2, offset + nbytes - 1)
+    return all(preadv2(fd, at, 1, place, os.RWF_NOWAIT) == 1 for place in places)
 
 
 def _advise(fd: int, offset: int, nbytes: int) -> None:

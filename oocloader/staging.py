@@ -149,6 +149,8 @@ class Staging:
         self._mapping = mapping
         self._gather: Gather = gather if course.shuffle else "never"
         self._bands = [Bands(course.count) for _ in readers]
+        # Labels that wait at the disk behind the features of several windows hold all of them up.
+        self._smallest_first = sorted(range(len(readers)), key=lambda number: pool_nbytes(readers[number], 1))
 
     def stages(self, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[Stage]:
         """The stages from batch `start` of the pass on, their jobs not run yet."""
@@ -166,8 +168,8 @@ class Staging:
             bands.cancel()
 
     def _stage(self, epoch: int, plan: StagePlan) -> Stage:
-        arrays: list[np.ndarray] = []
-        exactly: list[bool] = []
+        arrays: dict[int, np.ndarray] = {}
+        exactly: dict[int, bool] = {}
         jobs: list[Job] = []
         pieces: list[Piece] = []
         at = plan.base
@@ -176,7 +178,8 @@ class Staging:
             at += window.rows
         if len(plan.windows) > 1:
             pieces.sort(key=lambda piece: piece.start)
-        for reader, pool, bands in zip(self._readers, self._pools, self._bands, strict=True):
+        for number in self._smallest_first:
+            reader, pool, bands = self._readers[number], self._pools[number], self._bands[number]
             # Rows that can be read alone are read as they are delivered; chunks are read whole, and what
             # a batch leaves over is carried on.
             exact = reader.row_access and self._course.shuffle != "window"
@@ -192,9 +195,9 @@ class Staging:
                 array = _rows(pool.take(), plan.held, reader)
                 if pieces:
                     jobs += self._jobs(reader, pieces, array, bands)
-            exactly.append(exact)
-            arrays.append(array)
-        return Stage(plan, arrays, exactly, jobs)
+            exactly[number], arrays[number] = exact, array
+        numbers = range(len(self._readers))
+        return Stage(plan, [arrays[n] for n in numbers], [exactly[n] for n in numbers], jobs)
 
     def _jobs(self, reader: RowReader, pieces: Sequence[Piece], out: np.ndarray, bands: Bands) -> list[Job]:
         # What takes no mapping to gather from is in memory.

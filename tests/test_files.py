@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable
@@ -62,71 +61,68 @@ def test_short_reads_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Cache:
-    """A page cache that holds the files, or not, or does not say; it notes what it is asked."""
+    """A page cache that holds the bytes below `until`; notes what it is asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, says: bool = True) -> None:
-        self.holds = True
-        self.advice = 0
-        self.calls: list[int] = []
-        self._says = says
-        self._preadv = os.preadv
-        monkeypatch.setattr(files, "_NO_WAIT", 8)
-        monkeypatch.setattr(os, "preadv", self.read)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, until: int) -> None:
+        self.until = until
+        self.advice: list[tuple[int, int]] = []
+        self.read: list[int] = []
+        monkeypatch.setattr(files, "_preadv2", lambda: self.preadv2)
         monkeypatch.setattr(os, "posix_fadvise", self.advise)
 
-    def read(self, fd: int, views: list[memoryview], offset: int, flags: int = 0) -> int:
-        self.calls.append(flags)
-        if flags and not self._says:
-            raise OSError(errno.EOPNOTSUPP, "not supported")
-        if flags and not self.holds:
-            raise BlockingIOError(errno.EAGAIN, "not in the cache")
-        return self._preadv(fd, views, offset)
+    def preadv2(self, fd: int, vectors: int, count: int, offset: int, flags: int) -> int:
+        assert (count, flags) == (1, os.RWF_NOWAIT)
+        self.read.append(offset)
+        return 1 if offset < self.until else -1
 
-    def advise(self, *_: int) -> None:
-        self.advice += 1
+    def advise(self, fd: int, offset: int, nbytes: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        self.advice.append((offset, nbytes))
+
+
+MIB = 1 << 20
 
 
 def test_what_is_in_the_page_cache_is_not_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache(monkeypatch)
     reader = reader_of(folder)
-    for index in [0, 1, 2] * 6:
-        reader.will_need(index, 0, 10)
-        read(reader, index, 5, 100)
-    assert cache.advice == files._SURE_READS
-    assert cache.calls == [8] * 18
-    cache.holds = False
-    assert read(reader, 1, 5, 100) == (folder / "f1").read_bytes()[5:105]
-    assert cache.calls[18:] == [8, 0]
-    reader.will_need(1, 0, 10)
-    assert cache.advice == files._SURE_READS + 1
+    cache = Cache(monkeypatch, until=4 * MIB)
+    reader.will_need(1, 300, 3 * MIB)
+    assert cache.read == [300, 300 + 3 * MIB // 2, 299 + 3 * MIB]
+    reader.will_need(1, 300, 1)
+    assert cache.read[3:] == [300, 300, 300]
+    assert cache.advice == []
 
 
-def test_rows_that_are_read_alone_are_asked_for_unless_cached(
+def test_what_is_not_is_asked_for_in_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = reader_of(folder)
+    cache = Cache(monkeypatch, until=MIB)
+    reader.will_need(1, 300, 5 * MIB // 4)
+    assert cache.advice == [(300, MIB // 2), (300 + MIB // 2, MIB // 2), (300 + MIB, MIB // 4)]
+    cache.advice.clear()
+    reader.will_need(2, 2 * MIB, 7)
+    assert cache.advice == [(2 * MIB, 7)]
+
+
+def test_everything_is_asked_for_where_the_system_does_not_tell(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Cache(monkeypatch)
-    cache.holds = False
     reader = reader_of(folder)
-    rows = np.zeros((20, 10), np.uint8)
-    offsets = list(range(0, 200, 10))
-    with reader.opened(0) as fd:
-        reader.read_each(fd, 0, offsets, rows, range(20))
-        assert rows.tobytes() == (folder / "f0").read_bytes()[:200]
-        assert cache.advice == 20
-        cache.holds = True
-        for expected in (40, 40):
-            reader.read_each(fd, 0, offsets, rows, range(20))
-            assert cache.advice == expected
+    cache = Cache(monkeypatch, until=MIB)
+    monkeypatch.setattr(files, "_preadv2", lambda: None)
+    reader.will_need(0, 3, 10)
+    assert (cache.advice, cache.read) == ([(3, 10)], [])
 
 
-def test_a_file_system_that_does_not_say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache(monkeypatch, says=False)
-    reader = reader_of(folder)
-    for _ in range(20):
-        reader.will_need(0, 0, 10)
-        assert read(reader, 0, 5, 100) == (folder / "f0").read_bytes()[5:105]
-    assert cache.advice == 20
-    assert cache.calls == [8] + [0] * 20
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="Linux alone tells what lies in the page cache")
+def test_the_system_tells_what_lies_in_the_page_cache(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(4 * MIB))
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        assert files._is_cached(file.fileno(), 0, 4 * MIB)
+        # Behind the end is nothing.
+        assert not files._is_cached(file.fileno(), 0, 9 * MIB)
+        assert not files._is_cached(-1, 0, 1)
 
 
 def truncate(path: Path) -> None:

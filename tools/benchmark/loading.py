@@ -168,11 +168,17 @@ def open_loader(
     )
     check_first_batch(source, loader, batch_size, shuffled=shuffled)
 
+    return loader_contestant(loader, source), loader.sizes.window
+
+
+def loader_contestant(loader: ooc.Loader, source: Source) -> Contestant:
+    """oocloader, as a contestant that closes it."""
+
     def run(mode: Mode) -> Timing:
         # Always a whole pass.
         return time_pass(loader, source, mode, most_s=None, unit_rows=loader.sizes.window)
 
-    return Contestant("oocloader", "oocloader", run, close=loader.close), loader.sizes.window
+    return Contestant("oocloader", "oocloader", run, close=loader.close)
 
 
 def open_recipe(recipe: Recipe, job: Job, role: Role, most_s: float | None) -> Contestant:
