@@ -76,7 +76,7 @@ class ChunkReader:
         single = layout.chunk_shape == layout.shape
         self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]
         if self.row_access:
-            self.scratch_nbytes = max(_HOT_NBYTES, layout.row_nbytes)
+            self.scratch_nbytes = max(min(_HOT_NBYTES, layout.row_nbytes * self.shape[0]), layout.row_nbytes)
         else:
             # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
             stored = largest = int(layout.stored.max(initial=0))
