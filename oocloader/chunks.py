@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,6 +48,19 @@ def _scratch(name: str, nbytes: int) -> np.ndarray:
         memory = np.empty(max(nbytes, 1), np.uint8)
         setattr(_thread, name, memory)
     return memory[:nbytes]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Chunks that are read with one call: bytes `begin:end` of file number `file`, -1 where none are stored.
+
+    `chunks`: number, band, first byte in the run and stored bytes of each.
+    """
+
+    file: int
+    begin: int
+    end: int
+    chunks: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class ChunkReader:
@@ -454,59 +468,65 @@ class ChunkReader:
         step = self._per_group
         return [numbers[at : at + step] for at in range(0, len(numbers), step)]
 
-    def _runs(self, chunks: list[int]) -> Iterator[list[int]]:
+    def _runs(self, chunks: list[int]) -> Iterator[_Run]:
         """Chunks in file order, cut into runs that are read with one call: neighbours in a file."""
         layout = self._layout
         across = math.prod(layout.grid[1:])
-        run: list[int] = []
-        begin = end = 0
-        for chunk in chunks:
-            offset, stored = int(layout.offset[chunk]), int(layout.stored[chunk])
-            if run:
-                same = layout.file[chunk] == layout.file[run[-1]]
+        at = np.array(chunks)
+        # Looked up for all of them at once: one at a time takes longer than decoding a small chunk.
+        columns = zip(
+            chunks,
+            layout.file[at].tolist(),
+            layout.offset[at].tolist(),
+            layout.stored[at].tolist(),
+            (at // across).tolist(),
+            strict=True,
+        )
+        run: _Run | None = None
+        last = 0
+        for chunk, file, offset, stored, band in columns:
+            if run is not None:
                 # Between others may lie chunks that nobody wants.
-                near = abs(chunk // across - run[-1] // across) <= 1 and offset - end <= _GAP_NBYTES
-                if not (same and near and offset + stored - begin <= _TOGETHER_NBYTES):
+                near = abs(band - last) <= 1 and offset - run.end <= _GAP_NBYTES
+                if not (file == run.file and near and offset + stored - run.begin <= _TOGETHER_NBYTES):
                     yield run
-                    run = []
-            if not run:
-                begin = offset
-            run.append(chunk)
-            end = offset + stored
-        if run:
+                    run = None
+            if run is None:
+                run = _Run(file, offset, offset)
+            run.chunks.append((chunk, band, offset - run.begin, stored))
+            run.end = max(run.end, offset + stored)
+            last = band
+        if run is not None:
             yield run
 
     def _decode(
         self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, target: Target
     ) -> None:
         layout = self._layout
-        across = math.prod(layout.grid[1:])
         for run in self._runs(chunks):
-            file = int(layout.file[run[0]])
-            if file < 0:
-                for chunk in run:
-                    self._place(chunk, None, pieces[chunk // across], out)
+            if run.file < 0:
+                for chunk, band, _, _ in run.chunks:
+                    self._place(chunk, None, pieces[band], out)
                 continue
-            begin = int(layout.offset[run[0]])
-            end = max(self._end(chunk) for chunk in run)
+            if run.end > layout.files.size[run.file]:
+                for chunk, *_ in run.chunks:
+                    self._end(chunk)  # raises for one of them
             began = time.perf_counter()
-            stored = _scratch("stored", end - begin)
-            with self._where(self._rows_of(run[0])):
-                calls = self._read(file, begin, stored)
+            stored = _scratch("stored", run.end - run.begin)
+            with self._where(self._rows_of(run.chunks[0][0])):
+                calls = self._read(run.file, run.begin, stored)
             read = time.perf_counter()
             placing = 0.0
-            for chunk in run:
-                at = int(layout.offset[chunk]) - begin
-                nbytes = int(layout.stored[chunk])
-                placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[chunk // across], out)
+            for chunk, band, at, nbytes in run.chunks:
+                placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[band], out)
             target.counters.add(
                 read_calls=calls,
-                read_bytes=end - begin,
+                read_bytes=run.end - run.begin,
                 read_s=read - began,
                 decode_s=time.perf_counter() - read - placing,
                 gather_s=placing,
-                chunks_decoded=len(run),
-                decoded_bytes=len(run) * layout.chunk_nbytes,
+                chunks_decoded=len(run.chunks),
+                decoded_bytes=len(run.chunks) * layout.chunk_nbytes,
             )
 
     def _read(self, file: int, offset: int, out: np.ndarray) -> int:

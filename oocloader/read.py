@@ -6,7 +6,6 @@ at their place in the buffer: reading, decoding and shuffling are one movement.
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import itertools
 import math
@@ -31,6 +30,10 @@ Job = Callable[[], None]
 # About this many bytes are one job: large enough that a system call and a Python call do not count.
 JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
+_CORES = os.cpu_count() or 1
+# Where chunks are read and decoded in less, threads wait longer for the interpreter than they work: of two,
+# with fletcher32 and chunks of 98 kB, each took three times as long as one alone.
+_HANDOVER_S = 60e-6
 # What a job may make resident of a mapping that it gathers rows from and then lets go of: with half of it,
 # rows of 12 KiB came 0.7 times as fast.
 GATHERED_NBYTES = 48 << 20
@@ -92,14 +95,62 @@ def read_rows(
     """Fill `out` with rows `start:stop`, by several threads where there is much to read."""
     target = Target(out, Bands(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
     jobs = reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target)
-    threads = min(len(jobs), os.cpu_count() or 1, most_threads)
-    if threads <= 1 or out.nbytes < JOB_NBYTES:
+    threads = min(len(jobs), _CORES, most_threads)
+    alone = threads <= 1 or out.nbytes < JOB_NBYTES
+    if not alone:
+        began = time.perf_counter()
+        jobs.pop(0)()
+        calls = target.counters.read_calls + target.counters.chunks_decoded
+        alone = time.perf_counter() - began < calls * _HANDOVER_S
+    if alone:
         for job in jobs:
             job()
         return
-    with concurrent.futures.ThreadPoolExecutor(threads, "oocloader-rows") as pool:
-        for done in [pool.submit(job) for job in jobs]:
-            done.result()
+    # This thread is one of them: to start one takes as long as copying a mebibyte.
+    work = _Shared(jobs)
+    others = [
+        threading.Thread(target=work.run, name=f"oocloader-rows-{number}", daemon=True)
+        for number in range(1, threads)
+    ]
+    try:
+        for other in others:
+            other.start()
+        work.run()
+    except BaseException as error:
+        work.stop(error)
+        raise
+    finally:
+        for other in others:
+            if other.ident is not None:
+                other.join()
+    if work.errors:
+        raise work.errors[min(work.errors)]
+
+
+class _Shared:
+    """Jobs that several threads take from; none is taken any more once one has failed."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        # By the number of the job: the first of them is told of.
+        self.errors: dict[int, BaseException] = {}
+        self._jobs = enumerate(jobs)
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        number = -1
+        try:
+            while (taken := self._next()) is not None:
+                number, job = taken
+                job()
+        except BaseException as error:
+            self.errors[number] = error
+
+    def stop(self, error: BaseException) -> None:
+        self.errors[-1] = error
+
+    def _next(self) -> tuple[int, Job] | None:
+        with self._lock:
+            return None if self.errors else next(self._jobs, None)
 
 
 class MemoryReader:

@@ -125,19 +125,26 @@ def test_a_thread_that_is_ahead_goes_on_with_other_pieces(tmp_path: Path) -> Non
 
 
 def test_writing_does_not_wait_for_earlier_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    later = threading.Event()
+    first, later = threading.Event(), threading.Event()
     put = places.put
+
+    def encode(chunk: np.ndarray, out: np.ndarray) -> np.ndarray:
+        # The others have no place before the first is being written.
+        assert number_of(chunk) == 0 or first.wait(PATIENCE_S)
+        out[: len(chunk)] = chunk
+        return out[: len(chunk)]
 
     def putting(extents: Sequence[Extent], data: np.ndarray, **options: Any) -> bool:
         done = put(extents, data, **options)
         if extents[0].offset == 0:
+            first.set()
             assert later.wait(PATIENCE_S), "the second piece waits for the first"
         else:
             later.set()
         return done
 
     monkeypatch.setattr(copying, "put", putting)
-    told = copied(OneFile(tmp_path / "out"))
+    told = copied(OneFile(tmp_path / "out"), encode)
     assert [one.piece for one in told] == list(range(ROWS // CHUNK))
 
 
@@ -152,8 +159,13 @@ def test_what_is_being_written_when_another_fails_is_told_of(
             failing.set()
             assert failed.wait(PATIENCE_S)
             return put(extents, data, **options)
-        assert failing.wait(PATIENCE_S)
         raise OSError(28, "no space left on device")
+
+    def encode(chunk: np.ndarray, out: np.ndarray) -> np.ndarray:
+        # The others have no place before the first is being written.
+        assert number_of(chunk) == 0 or failing.wait(PATIENCE_S)
+        out[: len(chunk)] = chunk
+        return out[: len(chunk)]
 
     def stop(self: Any, error: BaseException) -> None:
         stopping(self, error)
@@ -164,7 +176,7 @@ def test_what_is_being_written_when_another_fails_is_told_of(
     monkeypatch.setattr(copying, "put", putting)
     told: list[Written] = []
     with pytest.raises(OSError, match="no space"):
-        copied(OneFile(tmp_path / "out"), written=told.append)
+        copied(OneFile(tmp_path / "out"), encode, written=told.append)
     assert [one.piece for one in told] == [0]
 
 

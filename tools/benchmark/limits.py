@@ -13,7 +13,7 @@ import numpy as np
 import oocloader as ooc
 from benchmark import machine
 from benchmark.data import Source, images
-from benchmark.loading import Settings, codec, loader_contestant, open_loader
+from benchmark.loading import Settings, codec, open_loader, timed_alone
 from benchmark.measure import Case, Contestant, Mode, Row, Timing, WrongRowsError, run_case
 from benchmark.stores import KINDS, files, loader_source, make, nbytes
 
@@ -102,7 +102,7 @@ def _cold_case(settings: Settings, source: Source, name: str, path: Path) -> Cas
         loader = ooc.Loader(
             loader_source(kind, source, path), "x", "y", batch_size=settings.batch_size, device="/CPU:0"
         )
-        opened.append(loader_contestant(loader, source))
+        opened.append(timed_alone(loader, source))
 
     def drop() -> None:
         close()
