@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -194,12 +195,10 @@ def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(copying, "put", putting)
     told: list[Written] = []
-    calls = 0
+    calls = itertools.count(1)
 
     def check() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
+        if next(calls) == 3:
             raise ValueError("the source changed")
 
     with pytest.raises(ValueError, match="the source changed"):
