@@ -359,7 +359,9 @@ class TestCommand:
         probe.write_bytes(bytes(1 << 20))
         drop_cache([probe])
         memory_only = cached_share([probe]) > 0.01
-        expected = {"load", "small-rows", "many-chunks", "floor"} | (set() if memory_only else {"cold"})
+        expected = {"load", "small-rows", "resident", "many-chunks", "floor"} | (
+            set() if memory_only else {"cold"}
+        )
         assert {result["subset"] for result in found["results"]} == expected
         assert {row["store"].rpartition(" ")[0] for row in found["results"] if row["subset"] == "floor"} == {
             "",

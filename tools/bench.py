@@ -8,6 +8,7 @@ sums every byte through a view of the tensor.
     python tools/bench.py --quick                              # small data, under a minute
     python tools/bench.py --only load --store hdf5-zstd --json zstd.json --plot zstd.png
     python tools/bench.py convert                              # the converter, about six minutes
+    python tools/bench.py waiting                              # what training waits for, about three minutes
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import tensorflow as tf
 
-from benchmark import conversions, machine, report
+from benchmark import conversions, machine, report, waiting
 from benchmark.floor import WRITTEN, floor
 from benchmark.limits import cold, many_chunks
 from benchmark.loading import Settings, load, small_rows
 from benchmark.measure import Row, WrongRowsError
 from benchmark.peers import missing
 from benchmark.recipes import RECIPES
+from benchmark.resident import resident
 from benchmark.stores import KINDS
 
 SUBSETS: dict[str, Callable[[Settings], Iterator[Row]]] = {
     "load": load,
     "small-rows": small_rows,
+    "resident": resident,
     "many-chunks": many_chunks,
     "cold": cold,
     "floor": floor,
@@ -142,9 +145,11 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["convert"]:
         return conversions.main(arguments[1:])
-    options = parse(arguments)
     # The target is the CPU, also where there is a GPU.
     tf.config.set_visible_devices([], "GPU")
+    if arguments[:1] == ["waiting"]:
+        return waiting.main(arguments[1:])
+    options = parse(arguments)
     for output in (options.json, options.plot):
         if output is not None and not output.absolute().parent.is_dir():
             print(f"{output}: there is no such folder", file=sys.stderr)
