@@ -25,10 +25,9 @@ from numbered import rows_array
 from oocloader.boxes import Box
 from oocloader.conversion import convert, shuffling, sources, transposing
 from oocloader.conversion.casting import cast_values
-from oocloader.conversion.permutation import Permutation
 from oocloader.conversion.rows import StoredRows
 from oocloader.conversion.scratch import Scratch
-from oocloader.conversion.shuffling import ShuffledRows
+from oocloader.conversion.shuffling import ShuffledRows, order_of
 from oocloader.conversion.steps import in_steps
 from oocloader.conversion.transposing import TransposedRows, turn
 from oocloader.errors import (
@@ -38,6 +37,7 @@ from oocloader.errors import (
     SettingError,
     StoreError,
 )
+from oocloader.permutation import Scattered
 from oocloader.stores import open_store
 
 SHAPE = (500, 6, 7, 3)
@@ -117,7 +117,7 @@ def test_rows_of_any_source(tmp_path: Path, kind: str, axis: int, rows: Any, see
     taken = slice(1, 3) if rows else slice(None)
     expected = np.moveaxis(X, axis, 0)[taken]
     if seed is not None:
-        expected = expected[Permutation(len(expected), seed).old(np.arange(len(expected)))]
+        expected = expected[order_of(len(expected), seed).stretch(0, len(expected))]
     found = new_array(tmp_path / "out.h5")
     assert found.dtype == expected.dtype
     assert np.array_equal(found, expected)
@@ -237,12 +237,21 @@ def test_the_order_of_a_shuffle_is_verified_in_full(tmp_path: Path, name: str) -
     assert np.array_equal(new_array(tmp_path / name, "x"), x[new_array(tmp_path / name, "origin")])
 
 
+def test_the_order_is_always_the_same() -> None:
+    """Whoever changes these numbers makes conversions that cannot be repeated."""
+    assert order_of(10, 0).stretch(0, 10).tolist() == [5, 4, 2, 7, 9, 0, 8, 3, 1, 6]
+    assert order_of(100_000, 42).stretch(0, 5).tolist() == [16599, 1200, 15157, 73918, 21275]
+    assert order_of(100_000, 2**64 + 42).stretch(0, 5).tolist() == [69812, 65251, 55929, 47528, 65391]
+    # A loader of the same seed and number of rows puts them in another order.
+    assert Scattered(42, 0, 100_000).stretch(0, 5).tolist() != [16599, 1200, 15157, 73918, 21275]
+
+
 @pytest.mark.parametrize("bucket_rows", [1, 7, 100, 1000])
 def test_buckets_of_any_size(tmp_path: Path, bucket_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffling, "BLOCK_NBYTES", 1500)
     x = rows_array(500, "uint8", sample_shape=(10,))
-    order = Permutation(500, 1)
-    expected = x[order.old(np.arange(500))]
+    order = order_of(500, 1)
+    expected = x[order.stretch(0, 500)]
     with open_store(x) as store:
         rows = ShuffledRows(
             StoredRows(store["array"]),
@@ -577,7 +586,7 @@ def test_memory_stays_small(tmp_path: Path, kind: str, options: dict[str, Any]) 
         array = store[store.only_array()]
         place = 49_999
         if "shuffle" in options:
-            place = int(Permutation(50_000, 1).new(np.array([49_999]))[0])
+            place = int(order_of(50_000, 1).places(49_999, 50_000)[0])
         rows = array.read(place, place + 1)
     assert rows.sum() == rows[0, -1, -1, -1] == 9
     shutil.rmtree(tmp_path / "o.zarr")  # pytest keeps the folder

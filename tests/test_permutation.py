@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oocloader.permutation import ROWS, Scattered, argsorted, permutation, raw
+from oocloader.permutation import ROWS, STORED, Scattered, argsorted, permutation, raw
 
 SEEDS = st.integers(0, 2**64 - 1)
+LONG_SEEDS = st.integers(0, 2**200)
 EPOCHS = st.integers(0, 2**32 - 1)
 
 
@@ -21,34 +24,49 @@ def test_raw_from_the_middle_is_the_tail(seed: int, epoch: int, skip: int, n: in
 
 
 @settings(max_examples=30)
-@given(n=st.one_of(st.integers(1, 300), st.integers(65_500, 70_000)), seed=SEEDS, epoch=EPOCHS)
+@given(n=st.one_of(st.integers(1, 300), st.integers(65_500, 70_000)), seed=LONG_SEEDS, epoch=EPOCHS)
 @example(n=65_536, seed=0, epoch=0)
 @example(n=65_537, seed=0, epoch=0)  # the first that is worked out number by number
 @example(n=256 * 257, seed=2**64 - 1, epoch=2**32 - 1)
 def test_scattered_has_every_number_once(n: int, seed: int, epoch: int) -> None:
-    found = Scattered(seed, epoch, n).stretch(0, n)
-    assert found.dtype == np.int64
+    order = Scattered(seed, epoch, n)
+    found, places = order.stretch(0, n), order.places(0, n)
+    assert found.dtype == places.dtype == np.int64
     assert np.array_equal(np.sort(found), np.arange(n))
+    assert np.array_equal(places[found], np.arange(n))
 
 
 @settings(max_examples=30)
-@given(n=st.sampled_from([1, 7, 1000, 65_537, 10**6, 10**9, 2**40]), seed=SEEDS, data=st.data())
+@given(n=st.sampled_from([1, 7, 1000, 65_537, 10**6, 10**9, 2**40, 2**62 - 3]), seed=SEEDS, data=st.data())
 def test_a_stretch_is_worked_out_alone(n: int, seed: int, data: st.DataObject) -> None:
     order = Scattered(seed, 5, n)
     lo = data.draw(st.integers(0, n))
     hi = data.draw(st.integers(lo, min(n, lo + 500)))
     cut = data.draw(st.integers(lo, hi))
-    whole = order.stretch(lo, hi)
-    assert np.array_equal(whole, np.concatenate([order.stretch(lo, cut), order.stretch(cut, hi)]))
-    assert ((whole >= 0) & (whole < n)).all()
-    assert len(np.unique(whole)) == len(whole)
+    for found, back in ((order.stretch, order.places), (order.places, order.stretch)):
+        whole = found(lo, hi)
+        assert np.array_equal(whole, np.concatenate([found(lo, cut), found(cut, hi)]))
+        assert ((whole >= 0) & (whole < n)).all()
+        assert len(np.unique(whole)) == len(whole)
+        assert [back(number, number + 1)[0] for number in whole[:20].tolist()] == list(range(lo, hi))[:20]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_stretches_longer_than_a_step(back: bool) -> None:
+    """169 of the 317 * 316 numbers of the network are not among the 100,003."""
+    order = Scattered(1, 0, 100_003)
+    some = order.places if back else order.stretch
+    assert np.array_equal(
+        some(3, 100_000), np.concatenate([some(at, at + 13) for at in range(3, 100_000, 13)])[:99_997]
+    )
 
 
 def test_seed_and_epoch_decide() -> None:
     for n in (1000, 100_000):
         first = Scattered(1, 2, n).stretch(0, n)
         assert np.array_equal(first, Scattered(1, 2, n).stretch(0, n))
-        for other in (Scattered(2, 2, n), Scattered(1, 3, n)):
+        others = [Scattered(seed, 2, n) for seed in (2, 2**64 + 1, 2**65 + 1, 2**128 + 1)]
+        for other in (*others, Scattered(1, 3, n), Scattered(1, 2, n, domain=STORED)):
             # One place in all is expected to be the same.
             assert np.count_nonzero(other.stretch(0, n) == first) < 10
 
@@ -78,6 +96,23 @@ def test_scattered_looks_like_chance(n: int) -> None:
     # Low bits are mixed, too.
     bits = np.bincount(found[: n // 2] % 8, minlength=8)
     assert np.abs(bits - n / 16).max() < 5 * np.sqrt(n / 16)
+
+
+def test_every_order_is_as_likely() -> None:
+    found = collections.Counter(tuple(Scattered(seed, 0, 4).stretch(0, 4).tolist()) for seed in range(6000))
+    assert len(found) == 24
+    # 250 each, give or take five standard deviations.
+    assert all(abs(count - 250) < 78 for count in found.values())
+
+
+@pytest.mark.parametrize("n", [10_000, 65_536, 100_003])
+def test_rows_are_spread_evenly(n: int) -> None:
+    found = Scattered(3, 0, n).stretch(0, n)
+    counts = np.histogram2d(np.arange(n), found, bins=20, range=[[0, n], [0, n]])[0]
+    expected = n / 400
+    # Chi squared of 361 degrees of freedom: 361, give or take five standard deviations of 27.
+    assert abs(((counts - expected) ** 2 / expected).sum() - 361) < 135
+    assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.06
 
 
 def test_pairs_of_positions_are_independent_of_the_epoch() -> None:

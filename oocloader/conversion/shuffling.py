@@ -12,15 +12,21 @@ import threading
 
 import numpy as np
 
-from oocloader.conversion.permutation import Permutation
 from oocloader.conversion.rows import Advance, Rows
 from oocloader.conversion.scratch import Scratch
 from oocloader.conversion.steps import Work, in_steps
 from oocloader.errors import ClosedError
+from oocloader.permutation import STORED, Scattered
 
 # Rows that are read at once in the first pass: larger runs come to each bucket from more of them.
 BLOCK_NBYTES = 32 << 20
 _MOST_BLOCK_ROWS = 1 << 20
+
+
+def order_of(rows: int, seed: int) -> Scattered:
+    """The order that belongs to this number of rows and `seed`, an int of 0 or more."""
+    # Another domain than a loader's: a loader of the same seed does not apply one permutation twice.
+    return Scattered(seed, 0, rows, domain=STORED)
 
 
 class ShuffledRows:
@@ -33,7 +39,7 @@ class ShuffledRows:
     def __init__(
         self,
         rows: Rows,
-        order: Permutation,
+        order: Scattered,
         *,
         shape: tuple[int, ...],
         dtype: np.dtype,
@@ -103,7 +109,7 @@ class ShuffledRows:
                 count = min(block_rows, rows - start)
                 try:
                     self._check_open()
-                    bucket = self._order.new(np.arange(start, start + count)) // size
+                    bucket = self._order.places(start, start + count) // size
                     by_bucket = np.argsort(bucket, kind="stable")
                     counts = np.bincount(bucket, minlength=len(filled))
                     places = in_turn(number, counts)
@@ -139,7 +145,7 @@ class ShuffledRows:
         self._check_open()
         # Rows lie in the order of the source: the rank of each place's row is where it lies.
         ranks = np.empty(last - first, np.int64)
-        ranks[np.argsort(self._order.old(np.arange(first, last)), kind="stable")] = np.arange(last - first)
+        ranks[np.argsort(self._order.stretch(first, last), kind="stable")] = np.arange(last - first)
         wanted = ranks[lo - first : hi - first]
         low, high = int(wanted.min()), int(wanted.max()) + 1
         found = np.empty((high - low, *self._shape[1:]), self._dtype)
@@ -160,7 +166,7 @@ class ShuffledRows:
 class OrderRows:
     """The permutation itself as rows: at each place the number of the row that came there, plus `first`."""
 
-    def __init__(self, order: Permutation, first: int) -> None:
+    def __init__(self, order: Scattered, first: int) -> None:
         self._order = order
         self._first = first
 
@@ -168,7 +174,7 @@ class OrderRows:
         pass
 
     def read(self, start: int, stop: int, out: np.ndarray) -> None:
-        out[:] = self._order.old(np.arange(start, stop)) + self._first
+        out[:] = self._order.stretch(start, stop) + self._first
 
     def close(self) -> None:
         pass

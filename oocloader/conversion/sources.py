@@ -16,12 +16,12 @@ from oocloader.boxes import BoxReader
 from oocloader.chunks import ChunkReader
 from oocloader.conversion.casting import CastRows, cast_values
 from oocloader.conversion.options import Shaping
-from oocloader.conversion.permutation import Permutation
 from oocloader.conversion.plan import ArrayPlan, Plan, Reading, check_rows
 from oocloader.conversion.rows import Advance, DerivedArray, Rows, StoredRows, moved
-from oocloader.conversion.shuffling import BLOCK_NBYTES, OrderRows, ShuffledRows
+from oocloader.conversion.shuffling import BLOCK_NBYTES, OrderRows, ShuffledRows, order_of
 from oocloader.conversion.transposing import BOX_NBYTES, TransposedRows
 from oocloader.errors import SettingError
+from oocloader.permutation import Scattered
 from oocloader.read import JoinedReader, RowReader
 from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
 from oocloader.stores.fortran import FortranReader
@@ -249,7 +249,7 @@ def opened_sources(
     wanted: Mapping[str, Wanted], plan: Plan, asked: Shaping, *, folder: str, cores: int
 ) -> Iterator[dict[str, StoredArray]]:
     """What to copy for each array of the plan. Temporary files in `folder` go with the context."""
-    order = None if asked.shuffle is None else Permutation(plan.rows, asked.shuffle)
+    order = None if asked.shuffle is None else order_of(plan.rows, asked.shuffle)
     arrays: dict[str, StoredArray] = {}
     try:
         for array in plan.arrays:
@@ -262,7 +262,7 @@ def opened_sources(
 
 
 def _opened(
-    wanted: Wanted, plan: ArrayPlan, order: Permutation | None, asked: Shaping, folder: str, cores: int
+    wanted: Wanted, plan: ArrayPlan, order: Scattered | None, asked: Shaping, folder: str, cores: int
 ) -> StoredArray:
     base = wanted.array
     if base is None:
