@@ -84,6 +84,11 @@ class FileReader:
         with self.opened(index):
             pass
 
+    def read_at(self, index: int, offset: int, out: np.ndarray) -> int:
+        """As `read`, of a file that is opened for it, or open already."""
+        with self.opened(index) as fd:
+            return self.read(fd, index, offset, out)
+
     def read(self, fd: int, index: int, offset: int, out: np.ndarray) -> int:
         """Fill `out` (uint8, 1-d) with the bytes at `offset` of file `index`: the number of system calls."""
         path = self._files.path(index)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import oocloader.chunks
 from chunked import Flip, open_files, write_layout
 from numbered import rows_array
 from oocloader.bands import Bands
 from oocloader.chunks import ChunkReader
+from oocloader.codecs import chain
 from oocloader.errors import ChangedError, ClosedError, CorruptChunkError, StoreError
 from oocloader.layout import Layout
 from oocloader.order import Order, RowSet
@@ -275,7 +275,7 @@ def test_gaps_do_not_add_up(tmp_path: Path) -> None:
 
     def held() -> int:
         assert np.array_equal(read(reader, 0, 4), array)
-        return int(oocloader.chunks._thread.stored.nbytes)
+        return int(chain._scratch.buffers["stored"].nbytes)
 
     with ThreadPoolExecutor(1) as fresh:
         assert fresh.submit(held).result() <= reader.scratch_nbytes < 5 << 20
@@ -306,9 +306,9 @@ LONE_LAYOUTS: dict[str, dict[str, Any]] = {
 def test_rows_that_lie_alone_are_read_by_a_call_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
 ) -> None:
-    monkeypatch.setattr("oocloader.chunks._GAP_NBYTES", 0)
-    monkeypatch.setattr("oocloader.chunks._HOT_NBYTES", 1000)
-    monkeypatch.setattr("oocloader.chunks.JOB_NBYTES", 10_000)
+    monkeypatch.setattr("oocloader.raw_rows.GAP_NBYTES", 0)
+    monkeypatch.setattr("oocloader.raw_rows._HOT_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.raw_rows.JOB_NBYTES", 10_000)
     array = rows_array(1000, dtype, sample_shape=(5, 3))
     options = LONE_LAYOUTS[layout]
     reader = reader_of(write_layout(tmp_path, array, **options))
@@ -325,7 +325,7 @@ def test_rows_that_lie_alone_are_read_by_a_call_each(
 
 
 def test_what_is_wrong_with_rows_that_lie_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oocloader.chunks._GAP_NBYTES", 0)
+    monkeypatch.setattr("oocloader.raw_rows.GAP_NBYTES", 0)
     array = rows_array(1000, sample_shape=(5, 3))
     picked = np.arange(0, 1000, 5)
     order = Order(RowSet(0, 996, picked), shuffle="global", seed=2, block=1, window=400)
@@ -420,7 +420,7 @@ def test_compressed_chunks_are_not_mapped(tmp_path: Path) -> None:
 
 def test_files_elsewhere_are_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout, expected = written(tmp_path, {})
-    monkeypatch.setattr(oocloader.chunks, "on_local_file_system", lambda folder: False)
+    monkeypatch.setattr("oocloader.mapped_rows.on_local_file_system", lambda folder: False)
     assert reader_of(layout).map(0, 16) is None
     assert np.array_equal(read(reader_of(layout), 0, 16), expected[:16])
 

@@ -290,8 +290,8 @@ def test_files_that_are_not_to_be_mapped_are_not(stored: Stored, monkeypatch: py
     def refuse(*_: object) -> None:
         raise AssertionError("mapped")
 
-    monkeypatch.setattr("oocloader.chunks.map_shared", refuse)
-    monkeypatch.setattr("oocloader.chunks.map_private", refuse)
+    monkeypatch.setattr("oocloader.mapped_rows.map_shared", refuse)
+    monkeypatch.setattr("oocloader.mapped_rows.map_private", refuse)
     for shuffle in (False, "window", "global"):
         feed = stored.feed(shuffle=shuffle, mapping=False)
         for gather in ("freely", "bounded"):

@@ -75,7 +75,7 @@ class Compressor(Step):
 
 
 class _Scratch(threading.local):
-    """Memory that one thread decodes to between steps.
+    """Memory that one thread reads to, and decodes to between steps.
 
     It grows to the largest chunk and stays until the thread ends: fresh pages for every chunk cost
     more than many a decoder.

@@ -1,0 +1,211 @@
+"""Rows of chunks that have to be decoded, or put together: each chunk goes straight to its rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from oocloader.boxes import Box
+from oocloader.codecs.chain import CodecError, scratch
+from oocloader.cost import Cost, banded_cost
+from oocloader.damage import damaged, rows_named, rows_of
+from oocloader.files import FileReader
+from oocloader.layout import Layout
+from oocloader.pieces import Piece, place
+from oocloader.read import JOB_NBYTES, Job, Target
+from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, chunk_runs, in_file_order, stretches
+
+
+class DecodedRows:
+    """The rows of one array of any chunks. Thread-safe. Memory belongs to the caller."""
+
+    def __init__(self, layout: Layout, files: FileReader) -> None:
+        self._layout = layout
+        self._files = files
+        self._native = layout.dtype.isnative
+        # Chunks that are worth one job.
+        self._per_job = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
+        # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
+        stored = largest = int(layout.stored.max(initial=0))
+        if self._per_job > 1:
+            stored = max(largest, min(TOGETHER_NBYTES, self._per_job * (largest + GAP_NBYTES)))
+        decoded = layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
+        self.scratch_nbytes = stored + decoded + layout.chunk_shape[0] * layout.row_nbytes
+        # The shape of a box that is read as one.
+        self.unit = layout.chunk_shape
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        """What fills `target` with `pieces`."""
+        return target.bands.jobs(
+            pieces,
+            target.rows,
+            rows=self._layout.shape[0],
+            band_rows=self._layout.chunk_shape[0],
+            decode=lambda band, lo, hi, out: self._band_jobs(
+                {band: [Piece(lo, hi, None, slice(0, hi - lo))]}, out, target
+            ),
+            direct=lambda pieces: self._band_jobs(pieces, target.rows, target),
+        )
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        """What reading `pieces` takes."""
+        layout = self._layout
+        across = math.prod(layout.grid[1:])
+        return banded_cost(
+            pieces,
+            rows=layout.shape[0],
+            band_rows=layout.chunk_shape[0],
+            row_nbytes=layout.row_nbytes,
+            stored=np.where(layout.file >= 0, layout.stored, 0).reshape(-1, across).sum(axis=1),
+        )
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        """Fill `out` (native byte order, C order) with a box; a chunk in several is decoded for each."""
+        layout = self._layout
+        across = [
+            range(part.start // size, -(-part.stop // size))
+            for part, size in zip(box, layout.chunk_shape, strict=True)
+        ]
+        for index in itertools.product(*across):
+            self._decode_into(int(np.ravel_multi_index(index, layout.grid)), index, box, out)
+
+    def _decode_into(self, chunk: int, index: tuple[int, ...], box: Box, out: np.ndarray) -> None:
+        """Put what `box` has of a chunk into `out`."""
+        layout = self._layout
+        held, dest = [], []
+        for at, size, part in zip(index, layout.chunk_shape, box, strict=True):
+            lo, hi = max(part.start, at * size), min(part.stop, (at + 1) * size)
+            held.append(slice(lo - at * size, hi - at * size))
+            dest.append(slice(lo - part.start, hi - part.start))
+        file = int(layout.file[chunk])
+        if file < 0:
+            out[tuple(dest)] = layout.fill
+            return
+        self._check_end(chunk)
+        stored = scratch("stored", int(layout.stored[chunk]))
+        with rows_named(layout, rows_of(layout, chunk)):
+            self._files.read_at(file, int(layout.offset[chunk]), stored)
+        decoded = self._decoded(chunk, stored, scratch("decoded", layout.chunk_nbytes))
+        out[tuple(dest)] = self._values(decoded)[tuple(held)]
+
+    def _band_jobs(self, pieces: dict[int, list[Piece]], out: np.ndarray, target: Target) -> list[Job]:
+        """Jobs that decode the chunks of bands and put the rows of their `pieces` into `out`."""
+        chunks = in_file_order(self._layout, np.fromiter(pieces, np.int64, len(pieces))).tolist()
+        groups = [chunks[at : at + self._per_job] for at in range(0, len(chunks), self._per_job)]
+        for group in groups:
+            for stretch in stretches(self._layout, group):
+                self._files.will_need(*stretch)
+        return [
+            (lambda group=group: self._decode(group, pieces, out, target))  # type: ignore[misc]  # binds group
+            for group in groups
+        ]
+
+    def _decode(
+        self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, target: Target
+    ) -> None:
+        layout = self._layout
+        for run in chunk_runs(layout, chunks):
+            if run.file < 0:
+                for chunk, band, _, _ in run.chunks:
+                    self._place(chunk, None, pieces[band], out)
+                continue
+            if run.end > layout.files.size[run.file]:
+                for chunk, *_ in run.chunks:
+                    self._check_end(chunk)  # raises for one of them
+            began = time.perf_counter()
+            stored = scratch("stored", run.end - run.begin)
+            with rows_named(layout, rows_of(layout, run.chunks[0][0])):
+                calls = self._files.read_at(run.file, run.begin, stored)
+            read = time.perf_counter()
+            placing = 0.0
+            for chunk, band, at, nbytes in run.chunks:
+                placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[band], out)
+            target.counters.add(
+                read_calls=calls,
+                read_bytes=run.end - run.begin,
+                read_s=read - began,
+                decode_s=time.perf_counter() - read - placing,
+                gather_s=placing,
+                chunks_decoded=len(run.chunks),
+                decoded_bytes=len(run.chunks) * layout.chunk_nbytes,
+            )
+
+    def _check_end(self, chunk: int) -> None:
+        """Raise where the bytes of a chunk end behind the end of its file."""
+        layout = self._layout
+        end = int(layout.offset[chunk] + layout.stored[chunk])
+        size = int(layout.files.size[layout.file[chunk]])
+        if end > size:
+            raise damaged(layout, chunk, f"it ends at byte {end} of a file of {size} bytes")
+
+    def _decode_one(self, chunk: int, stored: np.ndarray, pieces: list[Piece], out: np.ndarray) -> float:
+        """Bring a chunk to its rows; the seconds that went into placing them once decoded."""
+        layout = self._layout
+        whole = pieces[0]
+        rows = layout.chunk_shape[0]
+        straight = (
+            layout.whole_rows
+            and self._native
+            and len(pieces) == 1
+            and isinstance(whole.dest, slice)
+            and whole.pick is None
+            and whole.rows == rows
+        )
+        if straight:
+            decoded = out[whole.dest].reshape(-1).view(np.uint8)
+        else:
+            decoded = scratch("decoded", layout.chunk_nbytes)
+        decoded = self._decoded(chunk, stored, decoded, straight=straight)
+        if straight:
+            return 0.0
+        began = time.perf_counter()
+        self._place(chunk, decoded, pieces, out)
+        return time.perf_counter() - began
+
+    def _decoded(
+        self, chunk: int, stored: np.ndarray, out: np.ndarray, *, straight: bool = False
+    ) -> np.ndarray:
+        """The bytes of a chunk: in `out` if they had to be decoded, or where they go `straight` there."""
+        if self._layout.chain.raw and not straight and stored.nbytes == out.nbytes:
+            return stored
+        try:
+            self._layout.chain.decode(stored, out, int(self._layout.mask[chunk]))
+        except CodecError as error:
+            raise damaged(self._layout, chunk, str(error)) from error
+        return out
+
+    def _values(self, decoded: np.ndarray) -> np.ndarray:
+        """The values of a whole decoded chunk, in its shape and in the byte order of the store."""
+        layout = self._layout
+        values = decoded.view(layout.dtype)
+        if layout.axes is None:
+            return values.reshape(layout.chunk_shape)
+        shape = tuple(layout.chunk_shape[axis] for axis in layout.axes)
+        return values.reshape(shape).transpose(np.argsort(layout.axes))
+
+    def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
+        """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""
+        layout = self._layout
+        index = np.unravel_index(chunk, layout.grid)
+        across = tuple(
+            slice(int(i) * c, min((int(i) + 1) * c, n))
+            for i, c, n in zip(index[1:], layout.chunk_shape[1:], layout.shape[1:], strict=True)
+        )
+        first = int(index[0]) * layout.chunk_shape[0]
+        if decoded is None:
+            for piece in pieces:
+                out[(piece.dest, *across)] = layout.fill
+            return
+        values = self._values(decoded)
+        values = values[(slice(None), *(slice(0, part.stop - part.start) for part in across))]
+        for piece in pieces:
+            rows = values[piece.start - first : piece.stop - first]
+            rows = rows if piece.pick is None else rows[piece.pick]
+            if layout.whole_rows:
+                place(out, piece.dest, rows)
+            else:
+                out[(piece.dest, *across)] = rows

@@ -1,0 +1,191 @@
+"""Rows that lie in files as they are, read without their neighbours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from oocloader.boxes import Box, runs_of
+from oocloader.codecs.chain import scratch
+from oocloader.cost import Cost, row_count, spans
+from oocloader.damage import rows_named
+from oocloader.files import FileReader
+from oocloader.layout import Layout
+from oocloader.lone import lone, read_lone
+from oocloader.pieces import Piece, apart, cut, place, shared_out
+from oocloader.read import JOB_NBYTES, Job, Target
+from oocloader.runs import GAP_NBYTES, row_runs, stretches
+from oocloader.timing import Counters
+
+# Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
+_HOT_NBYTES = 1 << 20
+
+
+class RawRows:
+    """The rows of one array of raw chunks of whole rows. Thread-safe. Memory belongs to the caller."""
+
+    def __init__(self, layout: Layout, files: FileReader) -> None:
+        self._layout = layout
+        self._files = files
+        self._native = layout.dtype.isnative
+        row_nbytes = layout.row_nbytes
+        self.scratch_nbytes = max(min(_HOT_NBYTES, row_nbytes * layout.shape[0]), row_nbytes)
+        # The shape of a box that is read as one.
+        whole = layout.chunk_shape == layout.shape
+        self.unit = (1,) * len(layout.shape) if whole else (1, *layout.shape[1:])
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        """What fills `target` with `pieces`."""
+        row_nbytes = max(1, self._layout.row_nbytes)
+        rows = max(1, JOB_NBYTES // row_nbytes)
+        gap = GAP_NBYTES // row_nbytes
+        jobs: list[Job] = []
+        for piece in pieces:
+            if piece.pick is not None and lone(piece.pick, gap):
+                jobs += [self._lone_job(part, target) for part in shared_out(piece, rows)]
+                continue
+            parts = [part for near in apart(piece, gap) for part in cut(near, rows)]
+            for part in parts:
+                self._will_need(part.start, part.stop)
+            jobs += [self._job(part, target) for part in parts]
+        return jobs
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        """What reading `pieces` takes."""
+        layout = self._layout
+        # Rows before each chunk that are there at all, to count those of any run.
+        chunk_rows = layout.chunk_shape[0]
+        there = np.where(layout.file >= 0, layout.stored, 0) > 0
+        before = np.concatenate([[0], np.cumsum(there * chunk_rows)])
+
+        def held(first: np.ndarray, behind: np.ndarray) -> int:
+            rows = np.concatenate([behind, first])
+            chunk = np.minimum(rows // chunk_rows, len(there) - 1)
+            counted = before[chunk] + there[chunk] * (rows - chunk * chunk_rows)
+            return int(counted[: len(behind)].sum() - counted[len(behind) :].sum())
+
+        wanted = held(*spans(pieces, 0))
+        gap = GAP_NBYTES // max(1, layout.row_nbytes)
+        alone = [piece for piece in pieces if piece.pick is not None and lone(piece.pick, gap)]
+        near = [piece for piece in pieces if piece.pick is None or not lone(piece.pick, gap)]
+        read = held(*spans(alone, 0)) + held(*spans(near, gap))
+        touched = row_count(pieces) * layout.row_nbytes
+        return Cost(wanted * layout.row_nbytes, read * layout.row_nbytes, touched)
+
+    def read_box(self, box: Box, out: np.ndarray) -> None:
+        """Fill `out` (native byte order, C order) with a box."""
+        layout = self._layout
+        rows = (box[0].start, box[0].stop)
+        if out.shape[1:] == layout.shape[1:]:
+            self._read_rows(*rows, out.view(layout.dtype), Counters())
+        elif layout.chunk_shape == layout.shape and layout.file[0] >= 0:
+            offsets, run = runs_of(box, layout.shape, layout.dtype.itemsize)
+            flat = out.reshape(-1).view(np.uint8)
+            with rows_named(layout, rows):
+                for at, offset in enumerate(offsets.tolist()):
+                    self._files.read_at(0, int(layout.offset[0]) + offset, flat[at * run : (at + 1) * run])
+        else:
+            whole = np.empty((rows[1] - rows[0], *layout.shape[1:]), layout.dtype.newbyteorder("="))
+            self.read_box((box[0], *(slice(0, length) for length in layout.shape[1:])), whole)
+            out[...] = whole[(slice(None), *box[1:])]
+            return
+        if not self._native:
+            out.byteswap(inplace=True)
+
+    def _will_need(self, start: int, stop: int) -> None:
+        """Have the bytes of these rows fetched meanwhile."""
+        layout = self._layout
+        chunk_rows = layout.chunk_shape[0]
+        first, last = start // chunk_rows, (stop - 1) // chunk_rows
+        if first < last:
+            for stretch in stretches(layout, range(first, last + 1)):
+                self._files.will_need(*stretch)
+        elif (file := int(layout.file[first])) >= 0:
+            # A chunk may be the whole array.
+            begin = int(layout.offset[first]) + (start - first * chunk_rows) * layout.row_nbytes
+            self._files.will_need(file, begin, (stop - start) * layout.row_nbytes)
+
+    def _job(self, piece: Piece, target: Target) -> Job:
+        straight = piece.pick is None and isinstance(piece.dest, slice) and self._native
+
+        def read() -> None:
+            if straight:
+                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
+                return
+            for part in cut(piece, self._hot_rows):
+                hot = self._hot(part.stop - part.start)
+                self._read_rows(part.start, part.stop, hot, target.counters)
+                began = time.perf_counter()
+                place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
+                target.counters.add(
+                    copied_bytes=part.rows * self._layout.row_nbytes, gather_s=time.perf_counter() - began
+                )
+
+        return read
+
+    def _lone_job(self, piece: Piece, target: Target) -> Job:
+        """Reads rows that lie far apart, each by a call of its own: as little as can be is done a row."""
+
+        def read() -> None:
+            wanted = np.arange(piece.stop - piece.start) if piece.pick is None else piece.pick
+            row_nbytes = self._layout.row_nbytes
+            step = self._hot_rows
+            began = time.perf_counter()
+            calls = 0
+            for lo in range(0, piece.rows, step):
+                rows = piece.start + wanted[lo : lo + step]
+                hot = self._hot(len(rows))
+                calls += self._read_lone(rows, hot)
+                dest = piece.dest
+                if isinstance(dest, slice):
+                    dest = slice(dest.start + lo, dest.start + lo + len(rows))
+                else:
+                    dest = dest[lo : lo + step]
+                place(target.rows, dest, hot)
+            nbytes = piece.rows * row_nbytes
+            target.counters.add(
+                read_calls=calls,
+                read_bytes=calls * row_nbytes,
+                read_s=time.perf_counter() - began,
+                copied_bytes=nbytes,
+            )
+
+        return read
+
+    @property
+    def _hot_rows(self) -> int:
+        return max(1, _HOT_NBYTES // max(1, self._layout.row_nbytes))
+
+    def _hot(self, rows: int) -> np.ndarray:
+        """This thread's buffer of so many stored rows."""
+        layout = self._layout
+        hot = scratch("rows", rows * layout.row_nbytes).view(layout.dtype)
+        return hot.reshape(rows, *layout.shape[1:])
+
+    def _read_lone(self, rows: np.ndarray, hot: np.ndarray) -> int:
+        """Stored rows (int64, ascending) to those of `hot`; how many of them are stored."""
+        layout = self._layout
+        chunks = rows // layout.chunk_shape[0]
+        held = (layout.stored[chunks] != layout.chunk_nbytes) & (layout.file[chunks] >= 0)
+        if held.any():
+            row_runs(layout, int(rows[held][0]), int(rows[held][0]) + 1)  # raises
+        with rows_named(layout, (int(rows[0]), int(rows[-1]) + 1)):
+            return read_lone(layout, self._files, rows, hot)
+
+    def _read_rows(self, start: int, stop: int, rows: np.ndarray, counters: Counters) -> None:
+        layout = self._layout
+        began = time.perf_counter()
+        calls = total = 0
+        flat = rows.reshape(-1).view(np.uint8)
+        with rows_named(layout, (start, stop)):
+            for file, offset, nbytes, at in row_runs(layout, start, stop):
+                if file < 0:
+                    n = nbytes // max(1, layout.row_nbytes)
+                    rows[at : at + n] = layout.fill
+                    continue
+                begin = at * layout.row_nbytes
+                calls += self._files.read_at(file, offset, flat[begin : begin + nbytes])
+                total += nbytes
+        counters.add(read_calls=calls, read_bytes=total, read_s=time.perf_counter() - began)
