@@ -116,7 +116,7 @@ class CacheFile:
         files = Files.of(self.path)
         offset = len(_header(self))
         layout = Layout.contiguous(self.array.info.name, self.shape, self.dtype, files, offset)
-        return ChunkReader(layout, store=self.path)
+        return ChunkReader(layout)
 
 
 def cache_file(folder: str, array: StoredArray, rows: RowSet) -> CacheFile | None:

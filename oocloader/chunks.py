@@ -18,19 +18,16 @@ from oocloader.read import Job, Target
 
 
 class ChunkReader:
-    """Rows of one array by its `layout`. `store` names the store in messages.
+    """Rows of one array by its `layout`.
 
     `ask_fill` gives the fill value where `layout` does not say it, since nothing is missing.
     """
 
     starts: tuple[int, ...] = (0,)
 
-    def __init__(
-        self, layout: Layout, *, store: str, ask_fill: Callable[[], np.ndarray] | None = None
-    ) -> None:
+    def __init__(self, layout: Layout, *, ask_fill: Callable[[], np.ndarray] | None = None) -> None:
         self._layout = layout
         self._ask_fill = ask_fill
-        self._store = store
         self._files = FileReader(layout.files)
         self.shape = layout.shape
         self.dtype = layout.dtype.newbyteorder("=")

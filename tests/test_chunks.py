@@ -30,7 +30,7 @@ PAGE = 4096
 
 
 def reader_of(layout: Layout) -> ChunkReader:
-    return ChunkReader(layout, store=layout.files.root)
+    return ChunkReader(layout)
 
 
 def read(reader: ChunkReader, start: int, stop: int) -> np.ndarray:

@@ -54,9 +54,7 @@ class Stored:
             write_layout(folder / "y", self.y, (100,), step=self.flips[1]),
             write_layout(folder / "w", self.w),
         )
-        self.readers: list[RowReader] = [
-            ChunkReader(layout, store=layout.files.root) for layout in self.layouts
-        ]
+        self.readers: list[RowReader] = [ChunkReader(layout) for layout in self.layouts]
 
     def feed(
         self,
@@ -325,9 +323,7 @@ def test_parts_that_do_not_line_up_are_decoded_once_and_not_kept(tmp_path: Path)
     cuts = [(0, 230), (230, 700), (700, ROWS)]
     reader = JoinedReader(
         [
-            ChunkReader(
-                write_layout(tmp_path / str(start), array[start:stop], (chunk, 6, 4), step=flip), store="x"
-            )
+            ChunkReader(write_layout(tmp_path / str(start), array[start:stop], (chunk, 6, 4), step=flip))
             for (start, stop), chunk, flip in zip(cuts, (64, 64, 48), flips, strict=True)
         ]
     )
@@ -451,7 +447,7 @@ def test_a_file_that_changes_during_a_pass(
     if change is os.remove:
         # It is open, and stays what it was.
         assert sum(len(y) for _, y, _ in running) == ROWS - 3 * 64
-        stored.readers[2] = ChunkReader(stored.layouts[2], store="w")
+        stored.readers[2] = ChunkReader(stored.layouts[2])
         running = Pass(feed, 1).windows()
     with pytest.raises(ChangedError, match=f"^{path}: array 'x', rows [0-9]+ to [0-9]+: the file "):
         list(running)
@@ -532,7 +528,7 @@ if kind == "chunks":
     layout = Layout("x", layout.shape, layout.dtype, (chunk_rows, row_nbytes), layout.files,
         np.zeros(chunks, np.int32), np.arange(chunks) * nbytes, np.full(chunks, nbytes),
         np.zeros(chunks, np.uint32), Chain((step,), (0,), ("flip",)), None, layout.fill)
-reader = ChunkReader(layout, store=path)
+reader = ChunkReader(layout)
 column = budget.Column(
     "x", row_nbytes, row_nbytes, reader.chunk_rows, reader.scratch_nbytes, reader.row_access)
 sizes = budget.choose(rows, [column], batch_size=100, shuffle=shuffle, block=None, window=None,

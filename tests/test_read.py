@@ -79,11 +79,11 @@ def unchunked_library(array: np.ndarray, folder: Path) -> RowReader:
 
 
 def chunks(array: np.ndarray, folder: Path) -> RowReader:
-    return ChunkReader(write_layout(folder, array, (64, 2, 2), step=Flip()), store=str(folder))
+    return ChunkReader(write_layout(folder, array, (64, 2, 2), step=Flip()))
 
 
 def raw(array: np.ndarray, folder: Path) -> RowReader:
-    return ChunkReader(write_layout(folder, array), store=str(folder))
+    return ChunkReader(write_layout(folder, array))
 
 
 def joined(array: np.ndarray, folder: Path) -> RowReader:

@@ -128,10 +128,10 @@ def readers(folder: Path) -> list[RowReader]:
     """A run of bytes that can be mapped, chunks of 64 and of 100 rows, a library, and memory."""
     stored = arrays()
     return [
-        ChunkReader(write_layout(folder / "x", stored["x"]), store="x"),
-        ChunkReader(write_layout(folder / "y", stored["y"], (100,), step=Flip()), store="y"),
+        ChunkReader(write_layout(folder / "x", stored["x"])),
+        ChunkReader(write_layout(folder / "y", stored["y"], (100,), step=Flip())),
         Record(stored["w"], 64),
-        ChunkReader(write_layout(folder / "z", stored["z"], (64, 2, 2)), store="z"),
+        ChunkReader(write_layout(folder / "z", stored["z"], (64, 2, 2))),
         MemoryReader(stored["m"]),
     ]
 
@@ -245,7 +245,7 @@ def test_nothing_is_read_behind_the_last_batch() -> None:
 def test_rows_that_can_be_read_alone_are_read_as_they_are_delivered(tmp_path: Path) -> None:
     """No copy, and no byte twice: windows of 100 rows in batches of 32."""
     stored = arrays()["x"]
-    reader = ChunkReader(write_layout(tmp_path, stored), store="x")
+    reader = ChunkReader(write_layout(tmp_path, stored))
     order = order_of(ROWS, 100)
     for mapping in (False, True):
         stages, counters, _ = staging([reader], order, 32, mapping=mapping)

@@ -126,7 +126,7 @@ def make_reader(file: Hdf5File, info: ArrayInfo, storage: Storage) -> Callable[[
             except (RuntimeError, ValueError, ArithmeticError) as error:
                 what = f"{file.path}: array {info.name!r}: the list of its chunks is damaged: {error}"
                 raise CorruptChunkError(what, file=file.path, array=info.name) from error
-        return ChunkReader(layout, store=file.path, ask_fill=lambda: _fill(file, info.name))
+        return ChunkReader(layout, ask_fill=lambda: _fill(file, info.name))
 
     return make
 

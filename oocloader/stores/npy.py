@@ -103,7 +103,7 @@ def described(
     )
 
 
-def direct_reader(name: str, header: Header, files: Files, start: int, store: str) -> Callable[[], RowReader]:
+def direct_reader(name: str, header: Header, files: Files, start: int) -> Callable[[], RowReader]:
     """Makes the reader of an array whose header begins at byte `start` of the only file."""
     offset = start + header.nbytes
 
@@ -111,7 +111,7 @@ def direct_reader(name: str, header: Header, files: Files, start: int, store: st
         # In one dimension both orders are the same.
         if header.fortran and len(header.shape) > 1:
             return FortranReader(header.shape, header.dtype, files, offset)
-        return ChunkReader(Layout.contiguous(name, header.shape, header.dtype, files, offset), store=store)
+        return ChunkReader(Layout.contiguous(name, header.shape, header.dtype, files, offset))
 
     return make
 
@@ -138,5 +138,5 @@ def open_npy(path: str) -> Store:
             file=path,
         )
     info = described(name, header)
-    make = None if info.reader == "none" else direct_reader(name, header, files, 0, path)
+    make = None if info.reader == "none" else direct_reader(name, header, files, 0)
     return Store(path, [StoredArray(info, make, store=path)])

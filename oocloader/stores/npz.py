@@ -59,7 +59,7 @@ def _stored_array(path: str, files: Files, archive: zipfile.ZipFile, member: Mem
     if info.reader == "none":
         return StoredArray(info, None, store=path)
     if not deflated:
-        return StoredArray(info, direct_reader(name, header, files, start, path), store=path)
+        return StoredArray(info, direct_reader(name, header, files, start), store=path)
     info = ArrayInfo(
         name,
         info.shape,

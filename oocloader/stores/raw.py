@@ -80,6 +80,6 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
     info = ArrayInfo(name, whole, native(dtype), stored_nbytes=found)
 
     def make() -> RowReader:
-        return ChunkReader(Layout.contiguous(name, whole, dtype, files, 0), store=path)
+        return ChunkReader(Layout.contiguous(name, whole, dtype, files, 0))
 
     return Store(path, [StoredArray(info, make, store=path)])

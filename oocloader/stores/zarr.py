@@ -167,7 +167,7 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
         return _by_library(info, tree, prefix, metadata, slow, "")
     return StoredArray(
         replace(info, reader="direct"),
-        _direct(name, metadata, objects, decoding, tree.path),
+        _direct(name, metadata, objects, decoding),
         store=tree.path,
         notice=packed_notice(info.attrs, info.dtype),
     )
@@ -197,9 +197,8 @@ def _direct(
     metadata: ArrayMetadata,
     objects: Objects,
     decoding: codecs.Decoding | codecs.Sharding,
-    store: str,
 ) -> Callable[[], RowReader]:
-    return lambda: ChunkReader(array_layout(name, metadata, objects, decoding), store=store)
+    return lambda: ChunkReader(array_layout(name, metadata, objects, decoding))
 
 
 def _by_library(
