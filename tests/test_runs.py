@@ -15,7 +15,7 @@ CHUNK = ROW * CHUNK_ROWS
 
 
 def layout_of(places: list[tuple[int, int]], *, stored: list[int] | None = None, columns: int = 1) -> Layout:
-    """Chunks of 4 rows of 10 bytes at (file, offset), -1 for one that is not there; `columns` cut the rows."""
+    """Chunks of 4 rows of 10 bytes at (file, offset); file -1: not there. `columns` of them make a row."""
     bands = len(places) // columns
     return Layout(
         array="x",
