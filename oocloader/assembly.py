@@ -14,6 +14,7 @@ from oocloader import budget, plan, scattered
 from oocloader.cache import CachedReader
 from oocloader.class_weights import ClassWeights, class_weights
 from oocloader.cost import piece_of
+from oocloader.cuts import Column
 from oocloader.errors import DataError, SettingError
 from oocloader.free_memory import available_host_memory
 from oocloader.label_order import sorted_labels
@@ -78,7 +79,7 @@ class Assembly:
         self.readers = readers = [array.reader for array in self.arrays]
         self.costs = [reader.cost([piece_of(self.rows, 0, len(self.rows))]) for reader in readers]
         self.columns = [
-            budget.Column(
+            Column(
                 name=array.info.name,
                 row_nbytes=row_nbytes(array),
                 delivered_row_nbytes=_delivered_row_nbytes(array, cast),

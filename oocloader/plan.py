@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oocloader.budget import HOST_WINDOWS, Column, Sizes
+from oocloader.budget import Sizes
 from oocloader.cost import Cost
+from oocloader.cuts import Column
 from oocloader.inspection import nbytes_text
 from oocloader.mixing import CLASSES, POOR, mixing
 from oocloader.stores import ArrayInfo
+from oocloader.windows import HOST_WINDOWS
 
 # Up to this many times the bytes of the rows themselves, reading whole chunks is not worth a word.
 FAIR_AMPLIFICATION = 1.05

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from oocloader import budget
 from oocloader.buffers import allocate
 from oocloader.cost import Cost, row_count
+from oocloader.cuts import Column, cuts
 from oocloader.errors import SettingError
 from oocloader.kept import KeptRows, positions
 from oocloader.order import Order, RowSet
@@ -24,11 +24,13 @@ from oocloader.passes import Feed, Pass
 from oocloader.pieces import Piece, place
 from oocloader.read import Job, MemoryReader, RowReader, Target
 from oocloader.timing import Counters
+from oocloader.windows import DEVICE_WINDOWS, LARGEST_WINDOW
+from oocloader.written_sizes import MIB
 
 Residency = Literal["auto", "stream", "device"]
 RESIDENCIES: tuple[Residency, ...] = ("auto", "stream", "device")
 # Rows are brought to the device this many bytes at a time: their number is no part of the order.
-LOAD_NBYTES = 32 * budget.MIB
+LOAD_NBYTES = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def parse_residency(value: object) -> Residency:
 
 
 def resident(
-    rows: int, columns: Sequence[budget.Column], *, batch_size: int, window: int | None, chosen: int
+    rows: int, columns: Sequence[Column], *, batch_size: int, window: int | None, chosen: int
 ) -> Resident:
     """What it takes to keep `rows` rows of all `columns` on a device.
 
@@ -61,12 +63,12 @@ def resident(
     on the budget that chose it, so that it is the smallest budget that works.
     """
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
-    found = budget.cuts(columns, shuffle=False)
+    found = cuts(columns, shuffle=False)
     unit = max(found.unit, found.smallest)
     loaded = min(chosen, rows, max(1, LOAD_NBYTES // row_nbytes // unit) * unit)
-    largest = max(1, budget.LARGEST_WINDOW // row_nbytes) if window is None else window
+    largest = max(1, LARGEST_WINDOW // row_nbytes) if window is None else window
     # Windows of row numbers, int64, cross when rows no longer do.
-    numbers = budget.DEVICE_WINDOWS * 8 * (min(rows, max(largest, unit)) + batch_size)
+    numbers = DEVICE_WINDOWS * 8 * (min(rows, max(largest, unit)) + batch_size)
     batches = 2 * batch_size * (row_nbytes + sum(column.delivered_row_nbytes for column in columns))
     loading = 2 * min(rows, max(unit, LOAD_NBYTES // row_nbytes)) * row_nbytes
     kept = rows * row_nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oocloader.budget import LIGHT, Column
+from oocloader.cuts import LIGHT, Column
 from oocloader.errors import SettingError
 from oocloader.read import GATHERED_NBYTES
 

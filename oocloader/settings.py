@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oocloader import budget
 from oocloader.cache import Caching
 from oocloader.errors import SettingError
 from oocloader.order import Shuffle
 from oocloader.resident import Residency, parse_residency
 from oocloader.selection import shard_of, shuffled, whole
 from oocloader.shards import Shard
+from oocloader.written_sizes import parse_nbytes
 
 _MOST_THREADS = 8
 
@@ -74,4 +74,4 @@ class Settings:
 
 
 def _nbytes(given: Mapping[str, Any], option: str) -> int | None:
-    return None if given[option] is None else budget.parse_nbytes(given[option], option)
+    return None if given[option] is None else parse_nbytes(given[option], option)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.budget import BLOCK, Column
+from oocloader.cuts import BLOCK, Column
 from oocloader.errors import SettingError
 from oocloader.order import RowSet
 from oocloader.permutation import SPLIT, permutation

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.budget import MIB, Column, choose
+from oocloader.budget import choose
+from oocloader.cuts import Column
 from oocloader.mixing import CLASSES, POOR, _class_entropy, _log_factorial, mixing
 from oocloader.order import Order, RowSet
+from oocloader.written_sizes import MIB
 
 
 def entropy(labels: np.ndarray, batch_size: int) -> float:

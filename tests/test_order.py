@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.budget import Column, choose
+from oocloader.budget import choose
+from oocloader.cuts import Column
 from oocloader.dealing import Deals
 from oocloader.order import Order, RowSet, Shuffle, Window
 from oocloader.permutation import permutation
@@ -421,7 +422,8 @@ def test_passes_side_by_side_deal_each_epoch_once(monkeypatch: pytest.MonkeyPatc
 HUGE = """
 import resource, time
 from oocloader.order import Order, RowSet
-from oocloader.budget import Column, choose
+from oocloader.budget import choose
+from oocloader.cuts import Column
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 longest = 0.0

@@ -509,6 +509,7 @@ from chunked import Flip
 from oocloader import budget
 from oocloader.chunks import ChunkReader
 from oocloader.codecs.chain import Chain
+from oocloader.cuts import Column
 from oocloader.layout import Files, Layout
 from oocloader.order import Order, RowSet, Shuffle
 from oocloader.passes import Feed, Pass
@@ -529,7 +530,7 @@ if kind == "chunks":
         np.zeros(chunks, np.int32), np.arange(chunks) * nbytes, np.full(chunks, nbytes),
         np.zeros(chunks, np.uint32), Chain((step,), (0,), ("flip",)), None, layout.fill)
 reader = ChunkReader(layout)
-column = budget.Column(
+column = Column(
     "x", row_nbytes, row_nbytes, reader.chunk_rows, reader.scratch_nbytes, reader.row_access)
 sizes = budget.choose(rows, [column], batch_size=100, shuffle=shuffle, block=None, window=None,
     host_memory=64 << 20, device_memory=None, threads=2, free_host_memory=1 << 30)

@@ -18,9 +18,10 @@ import zarr
 import oocloader as ooc
 from numbered import Numbered, rows_array
 from oocloader import plan as plans
-from oocloader.budget import MIB, Column
 from oocloader.cost import Cost
+from oocloader.cuts import Column
 from oocloader.stores import ArrayInfo
+from oocloader.written_sizes import MIB
 
 pytestmark = pytest.mark.usefixtures("tf")
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
-from oocloader import assembly, budget
+from oocloader import assembly
 from oocloader import resident as residency
+from oocloader.cuts import Column
 from oocloader.plan import MemoryPlan
 from oocloader.resident import Resident, check_fits, check_host, keeps, parse_residency, resident
 from recorded import device_of, eventually, finished, ids_of, our_threads, started, storage_bytes
@@ -35,8 +36,8 @@ def no_thread_is_left() -> Iterator[None]:
 # -- what it takes
 
 
-def column(row_nbytes: int, chunk_rows: int | None = None, *, row_access: bool = True) -> budget.Column:
-    return budget.Column("x", row_nbytes, 4 * row_nbytes, chunk_rows, 0, row_access)
+def column(row_nbytes: int, chunk_rows: int | None = None, *, row_access: bool = True) -> Column:
+    return Column("x", row_nbytes, 4 * row_nbytes, chunk_rows, 0, row_access)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oocloader.budget import Column
+from oocloader.cuts import Column
 from oocloader.errors import SettingError
 from oocloader.read import GATHERED_NBYTES
 from oocloader.scattered import gathered, refuse_costly

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.budget import Column
+from oocloader.cuts import Column
 from oocloader.errors import SettingError
 from oocloader.order import RowSet
 from oocloader.splitting import block_of, by_block, by_row, held_rows, labels_of, stratified

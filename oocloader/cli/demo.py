@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from oocloader.budget import parse_nbytes
 from oocloader.errors import OocloaderError
+from oocloader.written_sizes import parse_nbytes
 
 _NEEDED = ("sklearn", "scipy", "matplotlib")
 

@@ -9,9 +9,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from oocloader.budget import parse_nbytes
 from oocloader.errors import SettingError
 from oocloader.stores.raw import raw_shape
+from oocloader.written_sizes import parse_nbytes
 
 _T = TypeVar("_T")
 Shards = int | Literal["auto", "none"]
