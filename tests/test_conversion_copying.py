@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -182,12 +181,19 @@ def test_what_is_being_written_when_another_fails_is_told_of(
 
 
 def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_PATIENCE_S", 0.0)
-    given_up = threading.Event()
-    late = threading.Event()
+    monkeypatch.setattr(copying, "_PATIENCE_S", 0.01)
+    writing, given_up, late = (threading.Event() for _ in range(3))
     put = places.put
 
+    def encode(chunk: np.ndarray, out: np.ndarray) -> np.ndarray:
+        if number_of(chunk) > 0:
+            assert writing.wait(PATIENCE_S)
+            raise ValueError("broken")
+        out[: len(chunk)] = chunk
+        return out[: len(chunk)]
+
     def putting(extents: Sequence[Extent], data: np.ndarray, **options: Any) -> bool:
+        writing.set()
         assert given_up.wait(PATIENCE_S)
         done = put(extents, data, **options)
         late.set()
@@ -195,21 +201,48 @@ def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(copying, "put", putting)
     told: list[Written] = []
-    calls = itertools.count(1)
-
-    def check() -> None:
-        if next(calls) == 3:
-            raise ValueError("the source changed")
-
-    with pytest.raises(ValueError, match="the source changed"):
-        copied(OneFile(tmp_path / "out"), check=check, threads=3, buffers=3, written=told.append)
+    with pytest.raises(ValueError, match="broken"):
+        copied(OneFile(tmp_path / "out"), encode, threads=3, buffers=3, written=told.append)
     given_up.set()
     assert late.wait(PATIENCE_S)
-    assert told == []
     for thread in threading.enumerate():
         if thread.name.startswith("oocloader-convert"):
             thread.join(PATIENCE_S)
     assert told == []
+
+
+def test_whoever_is_late_begins_no_other_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "_PATIENCE_S", 0.01)
+    waiting, writing, given_up = (threading.Event() for _ in range(3))
+    put = places.put
+    begun: list[int] = []
+
+    def encode(chunk: np.ndarray, out: np.ndarray) -> np.ndarray:
+        number = number_of(chunk)
+        if number == 0:
+            # Piece 1 waits by now for its place, which whoever has piece 0 gets with its own.
+            assert waiting.wait(PATIENCE_S)
+        elif number == 2:
+            waiting.set()
+            assert writing.wait(PATIENCE_S)
+            raise ValueError("broken")
+        out[: len(chunk)] = chunk
+        return out[: len(chunk)]
+
+    def putting(extents: Sequence[Extent], data: np.ndarray, **options: Any) -> bool:
+        begun.append(extents[0].offset // (CHUNK * ROW))
+        writing.set()
+        assert given_up.wait(PATIENCE_S)
+        return put(extents, data, **options)
+
+    monkeypatch.setattr(copying, "put", putting)
+    with pytest.raises(ValueError, match="broken"):
+        copied(OneFile(tmp_path / "out"), encode)
+    given_up.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("oocloader-convert"):
+            thread.join(PATIENCE_S)
+    assert begun == [0]
 
 
 def test_goes_on_from_a_piece(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numbered import rows_array
-from oocloader.conversion import check, convert, copying, journal, plan, publish, run
+from oocloader.conversion import check, convert, copying, hdf5, journal, plan, publish, run
 from oocloader.conversion.journal import Finished, Journal
 from oocloader.conversion.publish import size_of
 from oocloader.conversion.work import work_folder
@@ -383,6 +384,42 @@ def test_work_whose_files_are_gone_is_done_again(
     assert_same(destination, source)
 
 
+@pytest.mark.parametrize("number", [30, 31, 32])
+def test_every_file_of_a_piece_has_to_be_there(
+    tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    destination = tmp_path / "out.zarr"
+    with monkeypatch.context() as patched:
+        break_off(patched, 20)
+        with pytest.raises(Broken):
+            convert(source, destination, chunk_rows=CHUNK_ROWS, shards="none")
+    # Of piece 10, by its number of the piece's three.
+    path = Path(work_folder(str(destination))) / "store" / "x" / f"c.{number}.0.0"
+    os.truncate(path, path.stat().st_size - 1)
+    report = convert(source, destination, chunk_rows=CHUNK_ROWS, shards="none", resume=True)
+    assert report.bytes_resumed == 10 * 15 * X_ROW
+    assert_same(destination, source)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+def test_going_on_with_other_cores(
+    tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    destination = tmp_path / f"out{suffix}"
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "_cores", lambda: 2)
+        break_off(patched, 30)
+        with pytest.raises(Broken):
+            convert(source, destination, chunk_rows=CHUNK_ROWS)
+    monkeypatch.setattr(run, "_cores", lambda: 1)
+    report = convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
+    assert report.bytes_resumed == 30 * 15 * X_ROW
+    assert_same(destination, source)
+    monkeypatch.setattr(run, "_cores", lambda: 5)
+    again = convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
+    assert again.bytes_resumed == again.bytes_in
+
+
 def test_hdf5_that_lays_out_files_otherwise_is_refused(
     tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,6 +555,71 @@ def test_full_disk_and_then_room(
     assert report.bytes_resumed > 0
     assert_same(destination, source)
     assert os.listdir(small_disk) == [destination.name]
+
+
+@pytest.mark.parametrize("stage", ["_create", "close"])
+def test_full_disk_for_what_hdf5_itself_writes(
+    tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    destination = tmp_path / "out.h5"
+    full = False
+    write, act = os.pwrite, getattr(hdf5.Hdf5Writer, stage)
+
+    def pwrite(fd: int, data: Any, offset: int) -> int:
+        if full and os.readlink(f"/proc/self/fd/{fd}").endswith("store"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data, offset)
+
+    def acting(self: Any, *arguments: Any) -> Any:
+        nonlocal full
+        full = True
+        return act(self, *arguments)
+
+    def no_files_open() -> bool:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return not any(os.path.realpath(link).startswith(str(tmp_path)) for link in links)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", pwrite)
+        patched.setattr(hdf5.Hdf5Writer, stage, acting)
+        with pytest.raises(StoreError, match=r"out\.h5: no space left on the disk") as caught:
+            convert(source, destination, chunk_rows=CHUNK_ROWS)
+    assert ("50 of 50 pieces" in str(caught.value)) == (stage == "close")
+    assert no_files_open()
+    assert not destination.exists()
+    report = convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
+    assert report.bytes_resumed == (report.bytes_in if stage == "close" else 0)
+    assert_same(destination, source)
+
+
+def test_ctrl_c_while_hdf5_completes_the_file(
+    tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = tmp_path / "out.h5"
+    write, close = os.pwrite, hdf5.Hdf5Writer.close
+    closing = False
+
+    def pwrite(fd: int, data: Any, offset: int) -> int:
+        nonlocal closing
+        if closing:
+            closing = False
+            signal.raise_signal(signal.SIGINT)
+        return write(fd, data, offset)
+
+    def closed(self: hdf5.Hdf5Writer) -> None:
+        nonlocal closing
+        closing = True
+        close(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", pwrite)
+        patched.setattr(hdf5.Hdf5Writer, "close", closed)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            convert(source, destination, chunk_rows=CHUNK_ROWS)
+    assert "50 of 50 pieces" in caught.value.__notes__[0]
+    report = convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
+    assert report.bytes_resumed == report.bytes_in
+    assert_same(destination, source)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".zarr"])

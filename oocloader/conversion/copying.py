@@ -88,7 +88,8 @@ def copy_array(
             check_source()
             piece.finish(turns.stopped)
             for ready, placed in turns.place(number, piece):
-                if not put(placed.extents, ready.data, stopped=turns.stopped):
+                # A thread that was given up must not open a file that is another conversion's by now.
+                if turns.closed or not put(placed.extents, ready.data, stopped=turns.stopped):
                     return
                 turns.finished(ready.written(placed))
                 free.put(ready)
@@ -208,7 +209,7 @@ class _Turns:
         self._placing = threading.Lock()
         self._placed = first
         self._changed = threading.Condition()
-        self._closed = False
+        self.closed = False
 
     def stopped(self) -> bool:
         return self.error is not None
@@ -241,7 +242,7 @@ class _Turns:
         """Tell of this piece, and those after it, once all before it are written; never once closed."""
         with self._changed:
             self._written[written.piece] = written
-            while not self._closed and self._told in self._written:
+            while not self.closed and self._told in self._written:
                 self._tell(self._written.pop(self._told))
                 self._told += 1
             if self._told == self._count:
@@ -256,7 +257,7 @@ class _Turns:
     def close(self) -> None:
         """Whoever is late is not heard any more."""
         with self._changed:
-            self._closed = True
+            self.closed = True
 
     def progress(self) -> Iterator[int]:
         """Pieces told of so far, now and then, until all are or the work was stopped."""

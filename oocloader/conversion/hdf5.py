@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import h5py
@@ -45,6 +46,7 @@ class Hdf5Writer:
                 alignment_threshold=1 if chunks <= _MOST_SMALL_CHUNKS else _PAGE,
             )
             self._datasets = {array.name: self._create(array, plan) for array in plan.arrays}
+            self._output.check()
         except BaseException:
             self.abandon()
             raise
@@ -76,27 +78,35 @@ class Hdf5Writer:
 
     def close(self) -> None:
         """Complete the file."""
-        self._file.close()
+        self._close()
+        self._output.check()
         self._output.complete()
 
     def abandon(self) -> None:
         """Let go of a file that is not wanted any more."""
         self._output.discard = True
         if self._file is not None:
-            self._file.close()
+            self._close()
         self._output.close()
+
+    def _close(self) -> None:
+        # Ctrl-C reaches the main thread alone, and would seem to HDF5 a failure of the disk.
+        with ThreadPoolExecutor(1) as elsewhere:
+            elsewhere.submit(self._file.close).result()
 
 
 class _Output:
     """The file as HDF5 sees it: empty at first, also where it is not.
 
     Where HDF5 writes by itself and fails, it cannot close the file either (its disk is full, say), and the
-    process crashes later. Here everything can be discarded, so that closing succeeds.
+    process crashes later; h5py passes errors from here on as others, or later. So HDF5 never hears of any:
+    `check` raises what failed, and everything after that is discarded, so that closing succeeds.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.discard = False
+        self._failed: OSError | None = None
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         self._at = 0
         self._size = 0
@@ -142,15 +152,23 @@ class _Output:
             self._found = self._at
             self._at += total
             return total
-        while view and not self.discard:
-            written = os.pwrite(self._fd, view, self._at)
-            self._at += written
-            view = view[written:]
+        try:
+            while view and not self.discard:
+                written = os.pwrite(self._fd, view, self._at)
+                self._at += written
+                view = view[written:]
+        except OSError as error:
+            self._failed, self.discard = error, True
         return total
 
     def truncate(self, size: int) -> int:
         self._size = size
         return size
+
+    def check(self) -> None:
+        """Raise what failed in writing for HDF5, if anything did."""
+        if self._failed is not None:
+            raise self._failed
 
     def flush(self) -> None:
         """Nothing is kept here; whoever publishes the file syncs it."""
@@ -214,6 +232,7 @@ class _Dataset:
                 self._output.watch(part)
                 self._dataset.write_direct_chunk((chunk * self._chunk_rows, *self._rest), part)
                 offsets.append(self._output.found())
+        self._output.check()
         if min(offsets) < 0:
             raise StoreError(
                 f"{self._output.path}: HDF5 {h5py.version.hdf5_version} does not write chunks as they are",

@@ -18,7 +18,7 @@ from oocloader.stores import StoredArray
 # Asking for the state of this many files takes a tenth of a millisecond: worth it for every piece.
 _FEW = 64
 # What a plan leaves to the machine at hand, and does not show in the new store, and what is told beside it.
-_NOT_COMPARED = frozenset(("threads", "codec"))
+_NOT_COMPARED = frozenset(("threads", "buffers", "codec"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,12 @@ def _is_there(piece: Finished, plan: Plan, path_of: PathOf, *, read: bool) -> bo
     if chunks != min(array.piece_chunks, array.chunks - first):
         return False
     if not read:
-        last = chunks - 1
-        return _size(path_of(piece.array, first + last)) >= piece.offsets[last] + piece.sizes[last]
+        # Chunks lie in order in each file: the last one says how long it has to be.
+        ends = {
+            path_of(piece.array, first + chunk): piece.offsets[chunk] + piece.sizes[chunk]
+            for chunk in range(chunks)
+        }
+        return all(_size(path) >= end for path, end in ends.items())
     return all(
         _checksum(path_of(piece.array, first + chunk), piece.offsets[chunk], piece.sizes[chunk])
         == piece.stored_checksums[chunk]

@@ -95,10 +95,10 @@ def write_store(
                 written=partial(_note, work.journal, number, array, checksums[number]),
                 check_source=check_source,
             )
+        writer.close()
     except BaseException:
         writer.abandon()
         raise
-    writer.close()
     manifests = tuple(
         ArrayManifest(array.name, array.shape, array.dtype, array.chunk_rows, found)
         for array, found in zip(plan.arrays, checksums, strict=True)
