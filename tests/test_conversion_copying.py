@@ -181,7 +181,7 @@ def test_what_is_being_written_when_another_fails_is_told_of(
 
 
 def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(copying, "_PATIENCE_AFTER_ERROR_S", 0.01)
     writing, given_up, late = (threading.Event() for _ in range(3))
     put = places.put
 
@@ -212,7 +212,7 @@ def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_whoever_is_late_begins_no_other_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(copying, "_PATIENCE_AFTER_ERROR_S", 0.01)
     waiting, writing, given_up = (threading.Event() for _ in range(3))
     put = places.put
     begun: list[int] = []

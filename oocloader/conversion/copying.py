@@ -24,6 +24,8 @@ from oocloader.verification.manifest import checksum, checksum_of_rows
 
 # How long an interrupted conversion waits for its threads, which notice after the chunk at hand.
 _PATIENCE_S = 1.0
+# After an error in one of them, the others may finish what they write: it is kept only if it is told of.
+_PATIENCE_AFTER_ERROR_S = 30.0
 # How often the calling thread looks how far the others are: each time one of them has to wait for it.
 _PROGRESS_S = 0.1
 
@@ -72,8 +74,8 @@ def copy_array(
     every piece once it is written, in order, by one thread at a time. `check_source` is called behind the
     reading of each piece and raises where what was read cannot be trusted.
 
-    What a thread raises is raised here. Pieces that are being written then are still told of, if that takes
-    less than a second; afterwards `written` is not called any more.
+    What a thread raises is raised here. Pieces that are being written then are still told of, where that takes
+    less than 30 seconds, or one after an interruption; afterwards `written` is not called any more.
     """
     turns = _Turns(plan.pieces, first_piece, sink, plan.piece_chunks, written)
     # More than threads: whoever is ahead of the others goes on with another.
@@ -107,6 +109,7 @@ def copy_array(
     ]
     started: list[threading.Thread] = []
     reported = min(first_piece * plan.piece_rows, plan.rows)
+    patience_s = _PATIENCE_AFTER_ERROR_S
     try:
         for worker in workers:
             worker.start()
@@ -117,12 +120,15 @@ def copy_array(
             reported = rows
     except BaseException as error:
         turns.stop(error)
+        patience_s = _PATIENCE_S
         raise
     finally:
-        deadline = time.monotonic() + _PATIENCE_S
-        for worker in started:
-            worker.join(max(0.0, deadline - time.monotonic()))
-        turns.close()
+        deadline = time.monotonic() + patience_s
+        try:
+            for worker in started:
+                worker.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            turns.close()
     if turns.error is not None:
         raise turns.error
 
