@@ -74,8 +74,8 @@ def copy_array(
     every piece once it is written, in order, by one thread at a time. `check_source` is called behind the
     reading of each piece and raises where what was read cannot be trusted.
 
-    What a thread raises is raised here. Pieces that are being written then are still told of, where that takes
-    less than 30 seconds, or one after an interruption; afterwards `written` is not called any more.
+    What a thread raises is raised here. Pieces that are being written then are still told of, where that
+    takes less than 30 seconds, or one after an interruption; afterwards `written` is not called any more.
     """
     turns = _Turns(plan.pieces, first_piece, sink, plan.piece_chunks, written)
     # More than threads: whoever is ahead of the others goes on with another.
