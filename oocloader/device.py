@@ -107,6 +107,8 @@ def on_host(windows: Iterator[Sequence[np.ndarray]]) -> Iterator[Sequence[tf.Ten
     """
     for arrays in windows:
         yield tuple(borrowed(array) for array in arrays)
+        # While the next is awaited, nothing here keeps this memory from being used again.
+        del arrays
 
 
 def borrowed(array: np.ndarray) -> tf.Tensor:
@@ -153,6 +155,8 @@ class Batches(Iterator[Any]):
         self._device = device
         self._ready: collections.deque[Sequence[tf.Tensor]] = collections.deque()
         self._closed = False
+        # A signal handler may ask in the middle of `next`: it gets an error, and does not wait for ever.
+        self._taking = threading.RLock()
         self.element_spec = element_spec
 
     def __iter__(self) -> Batches:
@@ -160,34 +164,38 @@ class Batches(Iterator[Any]):
 
     def __next__(self) -> Any:
         self._refuse()
-        asked = time.perf_counter()
-        if self._running is None:
-            if self._left == 0:
-                if self._short and _asks_keras():
-                    # Keras asks for as many batches as a whole pass has, and fails at the other.
-                    raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-                raise StopIteration
-            self._running = self._begin()
-            # To begin is to wait for the first window.
-            self._running[0].counters.add(wait_s=time.perf_counter() - asked)
-        running, windows = self._running
-        if not self._ready:
-            self._fill(running, windows)
-        batch = self._ready.popleft()
-        number = running.start + running.counters.batches
-        try:
-            # Before it counts as delivered: what goes on from here must begin with this one if it fails.
-            element = self._finish(batch, running, number)
-        except BaseException:
-            # A batch is missing: what comes behind it must not pass for the rest.
-            self._end(0)
-            raise
-        # A pass is over with its last batch: nobody may ask for one more.
-        if running.deliver():
-            self._short = self._short or running.short
-            self._end(None if self._left is None else self._left - 1)
-        running.counters.delivered(asked, time.perf_counter())
-        return element
+        # A pass is a generator, which two threads must not enter at once.
+        with self._taking:
+            if self._closed:
+                raise _gave_up()
+            asked = time.perf_counter()
+            if self._running is None:
+                if self._left == 0:
+                    if self._short and _asks_keras():
+                        # Keras asks for as many batches as a whole pass has, and fails at the other.
+                        raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+                    raise StopIteration
+                self._running = self._begin()
+                # To begin is to wait for the first window.
+                self._running[0].counters.add(wait_s=time.perf_counter() - asked)
+            running, windows = self._running
+            if not self._ready:
+                self._fill(running, windows)
+            batch = self._ready.popleft()
+            number = running.start + running.counters.batches
+            try:
+                # Before it counts as delivered: what goes on from here must begin with this one if it fails.
+                element = self._finish(batch, running, number)
+            except BaseException:
+                # A batch is missing: what comes behind it must not pass for the rest.
+                self._end(0)
+                raise
+            # A pass is over with its last batch: nobody may ask for one more.
+            if running.deliver():
+                self._short = self._short or running.short
+                self._end(None if self._left is None else self._left - 1)
+            running.counters.delivered(asked, time.perf_counter())
+            return element
 
     def get_next(self) -> Any:
         """The next element; `tf.errors.OutOfRangeError` at the end."""
@@ -233,7 +241,7 @@ class Batches(Iterator[Any]):
         if os.getpid() != self._process:
             raise in_forked_child("batches of a Loader cannot be taken")
         if self._closed:
-            raise ClosedError("the Loader was closed before its pass was over; make another one")
+            raise _gave_up()
 
     def _fill(self, running: Pass, windows: Iterator[Any]) -> None:
         began = time.perf_counter()
@@ -257,6 +265,10 @@ class Batches(Iterator[Any]):
         running, self._running = self._running, None
         if running is not None:
             _give_up(*running)
+
+
+def _gave_up() -> ClosedError:
+    return ClosedError("the Loader was closed before its pass was over; make another one")
 
 
 def _asks_keras() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ class Pass:
         self.counters = Counters()
         self.error: BaseException | None = None
         self._ended = False
+        self._process = os.getpid()
         self._faults = major_faults()
         self._feed = feed
         self._course, self._cut = feed.course(history)
@@ -223,6 +225,10 @@ class Pass:
 
     def close(self) -> None:
         """End the threads and let go of what was read ahead. Safe to call twice."""
+        # A forked child has none of these threads, and what they had locked stays locked. It comes here where
+        # its garbage collector ends `windows`.
+        if os.getpid() != self._process:
+            return
         self._ahead.close()
         if not self._ended:
             self._ended = True

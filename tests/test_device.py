@@ -284,6 +284,23 @@ def listed(batches: Any) -> list[list[int]]:
     return [batch.numpy().tolist() for batch in batches]
 
 
+def test_a_window_of_the_host_is_let_go_before_the_next_is_awaited() -> None:
+    from oocloader.device import on_host
+
+    pool = Pool(4096, keep=4)
+    free: list[int] = []
+
+    def windows() -> Iterator[tuple[np.ndarray, ...]]:
+        for _ in range(3):
+            free.append(len(pool._free))
+            yield (pool.take(),)
+
+    taken = on_host(windows())
+    for _ in range(3):
+        next(taken)
+    assert free == [0, 1, 1]
+
+
 def test_a_pass_begins_with_the_first_next_and_ends_with_its_last_batch() -> None:
     fakes = Fakes([8, 2])
     batches = fakes.batches()

@@ -181,6 +181,19 @@ def test_two_iterators_at_once(tf: Any, tmp_path: Path, options: dict[str, Any])
         assert eventually(lambda: not our_threads())
 
 
+@pytest.mark.parametrize("device", ["/CPU:0", "/CPU:1"])
+def test_threads_that_share_an_iterator_get_every_row_once(tf: Any, tmp_path: Path, device: str) -> None:
+    import oocloader as ooc
+    from recorded import ids_of
+
+    np.savez_compressed(tmp_path / "data.npz", x=rows_array(3000), y=np.arange(3000))
+    with ooc.Loader(tmp_path / "data.npz", "x", "y", window=100, batch_size=10, device=device) as loader:
+        shared = iter(loader)
+        with ThreadPoolExecutor(3) as pool:
+            parts = list(pool.map(lambda _: list(shared), range(3)))
+        assert sorted(ids_of(batch for part in parts for batch in part)) == list(range(3000))
+
+
 @pytest.mark.parametrize("keep", ["cache", "list", "shuffle"])
 def test_whoever_keeps_every_batch_is_not_waited_for(tf: Any, tmp_path: Path, keep: str) -> None:
     import oocloader as ooc
@@ -223,3 +236,39 @@ def test_forked_children_are_refused_and_never_hang(data: Path) -> None:
     code, out, err = finished(program)
     assert code == 0, err
     assert out.splitlines() == ["parent's refused", "own refused"]
+
+
+def test_forked_children_collect_an_iterator_in_a_cycle(data: Path) -> None:
+    """What a thread of the parent had locked in that moment stays locked in the child."""
+    program = started(
+        """
+        import gc, signal, threading, warnings
+        warnings.simplefilter("ignore")
+        loader = ooc.Loader(sys.argv[1], "x", "y", window=64)
+        batches = iter(loader)
+        next(batches)
+        cycle = [batches]
+        cycle.append(cycle)
+        held, over = threading.Event(), threading.Event()
+
+        def hold(lock):
+            with lock:
+                held.set()
+                over.wait()
+
+        threading.Thread(target=hold, args=(batches._running[0]._ahead._changed,)).start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            del batches, cycle
+            gc.collect()
+            os._exit(0)
+        over.set()
+        assert os.waitpid(child, 0)[1] == 0
+        assert sum(len(y) for _, y in batches) == 5000 - 32
+        """,
+        data,
+    )
+    code, _, err = finished(program)
+    assert code == 0, err
