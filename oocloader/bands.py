@@ -39,12 +39,14 @@ class Bands:
         self._wanted = wanted
         self._kept: dict[int, _Kept] = {}
         self._parts: dict[int, Bands] = {}
-        self._changed = threading.Condition()
+        # As in `ReadAhead`: never entered through the condition, for the sake of Ctrl-C.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._cancelled = False
 
     def of_part(self, part: object, first: int) -> Bands:
         """The bands of a part that begins at row `first`."""
-        with self._changed:
+        with self._lock:
             bands = self._parts.get(id(part))
             if bands is None:
                 bands = Bands(lambda lo, hi: self._wanted(lo + first, hi + first))
@@ -54,7 +56,7 @@ class Bands:
 
     def cancel(self) -> None:
         """Let go of everything, and of every thread that waits for a band."""
-        with self._changed:
+        with self._lock:
             self._cancelled = True
             self._kept.clear()
             self._changed.notify_all()
@@ -65,7 +67,7 @@ class Bands:
     @property
     def kept_nbytes(self) -> int:
         """Memory held for bands that are needed again."""
-        with self._changed:
+        with self._lock:
             own = sum(entry.rows.nbytes for entry in self._kept.values() if entry.rows is not None)
             return own + sum(bands.kept_nbytes for bands in self._parts.values())
 
@@ -106,7 +108,7 @@ class Bands:
         return direct(unshared) + jobs if direct is not None and unshared else jobs
 
     def _claim(self, band: int, taken: int, wanted: int) -> tuple[_Kept | None, bool]:
-        with self._changed:
+        with self._lock:
             if self._cancelled:
                 raise ClosedError("the pass was given up")
             entry = self._kept.get(band)
@@ -144,14 +146,14 @@ class Bands:
         return [lambda step=step: job(step) for step in steps]  # type: ignore[misc]  # default binds the step
 
     def _settle(self, entry: _Kept, error: BaseException | None) -> None:
-        with self._changed:
+        with self._lock:
             entry.error = entry.error or error
             entry.ready = True
             self._changed.notify_all()
 
     def _taking(self, entry: _Kept, lo: int, out: np.ndarray, parts: list[Piece]) -> Job:
         def take() -> None:
-            with self._changed:
+            with self._lock:
                 while not (entry.ready or self._cancelled):
                     self._changed.wait()
                 if not entry.ready:

@@ -5,6 +5,7 @@ Readers never wait for the consumer to release a buffer; they wait only until a 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -61,7 +62,10 @@ class ReadAhead:
         self._number = threads
         self._ahead = ahead
         self._pauses = pauses
-        self._changed = threading.Condition()
+        # Never left through the condition, as a function of Python would: Ctrl-C at its first step keeps the
+        # lock held for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._jobs: deque[tuple[_Entry, Job]] = deque()
         self._prepared: deque[_Entry] = deque()
         self._threads: list[threading.Thread] = []
@@ -77,7 +81,7 @@ class ReadAhead:
 
     def start(self) -> None:
         """Prepare the first stages already. The threads end when that is done; `next` starts others."""
-        with self._changed:
+        with self._lock:
             self._start()
 
     def __iter__(self) -> ReadAhead:
@@ -85,7 +89,7 @@ class ReadAhead:
 
     def __next__(self) -> Stage:
         began = time.perf_counter()
-        with self._changed:
+        with self._lock:
             if not self._asked:
                 self._asked = True
                 self._start()
@@ -120,7 +124,7 @@ class ReadAhead:
 
         A thread of this kind does not wait for the others: they might wait for it.
         """
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._failure = None
             self._jobs.clear()
@@ -131,7 +135,9 @@ class ReadAhead:
         # The last reference may go in one of these threads, or in a thread of TensorFlow's.
         if not getattr(_thread, "reads", False):
             for thread in threads:
-                thread.join()
+                # One whose start was interrupted cannot be waited for; it finds this closed.
+                with contextlib.suppress(RuntimeError):
+                    thread.join()
 
     def _start(self) -> None:
         """Have all threads at work that there is work for. Called with the lock held."""
@@ -149,7 +155,7 @@ class ReadAhead:
         _thread.reads = True
         while True:
             idle = False
-            with self._changed:
+            with self._lock:
                 while not (self._closed or self._jobs or self._may_prepare()):
                     if not self._preparing and (self._exhausted or not self._asked):
                         self._working -= 1
@@ -176,7 +182,7 @@ class ReadAhead:
 
     def _pause(self) -> None:
         """Let the consumer have the interpreter for a moment, unless it takes more than one stage now."""
-        with self._changed:
+        with self._lock:
             enough = max(1, self._ahead - 1)
             self._changed.wait_for(lambda: self._closed or len(self._prepared) < enough, PAUSE_S)
 
@@ -193,7 +199,7 @@ class ReadAhead:
             failure = error
         ended = time.perf_counter()
         taken = None
-        with self._changed:
+        with self._lock:
             self._preparing = False
             if stage is None:
                 self._exhausted = True
@@ -239,7 +245,7 @@ class ReadAhead:
             ended = time.perf_counter()
             self._counters.add(busy_s=ended - began)
             self._counters.events.add("job", began, ended, entry.number)
-        with self._changed:
+        with self._lock:
             stage.pending -= 1
             if error is not None and stage.error is None:
                 stage.error = error

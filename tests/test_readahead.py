@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -478,3 +480,37 @@ def test_waiting_is_measured() -> None:
     source.take(reading)
     assert 0.05 < reading.wait_s - before < PATIENCE_S
     reading.close()
+
+
+# -- Ctrl-C, which comes between any two steps of Python
+
+
+def test_no_lock_is_left_by_a_function_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt at the first step of `Condition.__exit__` would leave the lock held."""
+    leaves = threading.Condition.__exit__
+    left: list[str] = []
+
+    def leave(self: threading.Condition, *error: Any) -> None:
+        left.append(sys._getframe(1).f_code.co_filename)
+        leaves(self, *error)
+
+    monkeypatch.setattr(threading.Condition, "__exit__", leave)
+    bands = Bands(lambda lo, hi: 10)
+    ahead = ReadAhead(iter(Stages(3)), threads=2, ahead=2, cancel=bands.cancel, pauses=True)
+    assert len(list(ahead)) == 3
+    assert [name for name in left if name.endswith(("readahead.py", "bands.py"))] == []
+
+
+def test_an_interrupted_start_of_a_thread_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "oocloader-read-1":
+            raise KeyboardInterrupt
+        starts(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    ahead = ReadAhead(iter(Stages(3)), threads=2, ahead=2, cancel=lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        next(ahead)
+    ahead.close()
