@@ -1,7 +1,7 @@
 """`tools/bench.py waiting`: how much of an epoch of `fit` is waiting for data, for models of several speeds.
 
-As the loader's own report has it: the time between asking for a batch and getting it, casts included. The
-first epoch of a process, which also builds the model's graph, is shown apart.
+As the loader's own report has it: the time between asking for a batch and getting it, casts of the loader
+included. The first epoch of a process, which also builds the model's graph, is shown apart.
 """
 
 from __future__ import annotations
@@ -83,7 +83,6 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Figure]:
                 "y",
                 batch_size=options.batch,
                 shuffle=True,
-                scale=1 / 255,
                 device="/CPU:0",
             ) as loader:
                 figures.append(_trained(name, loader, filters, options.epochs))
@@ -105,6 +104,8 @@ def _trained(store: str, loader: ooc.Loader, filters: int, epochs: int) -> Figur
     model = keras.Sequential(
         [
             keras.Input((64, 64, 3)),
+            # In the model: what the loader casts counts as waiting.
+            keras.layers.Rescaling(1 / 255),
             keras.layers.AveragePooling2D(2),
             keras.layers.Conv2D(filters, 5, activation="relu"),
             keras.layers.Flatten(),
