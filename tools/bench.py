@@ -7,8 +7,8 @@ sums every byte through a view of the tensor.
     python tools/bench.py                                      # everything, about eight minutes
     python tools/bench.py --quick                              # small data, under a minute
     python tools/bench.py --only load --store hdf5-zstd --json zstd.json --plot zstd.png
-    python tools/bench.py convert                              # the converter, about six minutes
-    python tools/bench.py waiting                              # what training waits for, about three minutes
+    python tools/bench.py convert                              # the converter, some minutes
+    python tools/bench.py waiting                              # what training waits for, some minutes
 """
 
 from __future__ import annotations
