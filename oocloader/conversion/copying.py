@@ -6,7 +6,6 @@ written by all threads at once: a file system takes them faster from several.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import queue
 import threading
@@ -79,13 +78,13 @@ def copy_array(
     """
     turns = _Turns(plan.pieces, first_piece, sink, plan.piece_chunks, written)
     # More than threads: whoever is ahead of the others goes on with another.
-    free: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
+    free: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
     for _ in range(plan.buffers):
         free.put(_Piece(plan, encode))
 
     def work() -> None:
         # The buffer first: so whoever has the number that all wait for has one.
-        while (piece := _next(free, turns.stopped)) is not None and (number := turns.take()) is not None:
+        while (piece := free.get()) is not None and (number := turns.take()) is not None:
             piece.read(source, number)
             check_source()
             piece.finish(turns.stopped)
@@ -96,11 +95,17 @@ def copy_array(
                 turns.finished(ready.written(placed))
                 free.put(ready)
 
+    def stop(error: BaseException) -> None:
+        turns.stop(error)
+        # Whoever waits for a buffer need not wait any more.
+        for _ in range(plan.threads):
+            free.put(None)
+
     def guarded() -> None:
         try:
             work()
         except BaseException as error:
-            turns.stop(error)
+            stop(error)
 
     # Daemons: a chunk of gigabytes takes longer to encode than Ctrl-C may take to end the program.
     workers = [
@@ -119,7 +124,7 @@ def copy_array(
             advance((rows - reported) * plan.row_nbytes)
             reported = rows
     except BaseException as error:
-        turns.stop(error)
+        stop(error)
         patience_s = _PATIENCE_S
         raise
     finally:
@@ -131,14 +136,6 @@ def copy_array(
             turns.close()
     if turns.error is not None:
         raise turns.error
-
-
-def _next(free: queue.SimpleQueue[_Piece], stopped: Callable[[], bool]) -> _Piece | None:
-    """A buffer, once there is one; `None` where the work was stopped."""
-    while not stopped():
-        with contextlib.suppress(queue.Empty):
-            return free.get(timeout=_PATIENCE_S)
-    return None
 
 
 class _Piece:
