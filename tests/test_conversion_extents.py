@@ -33,8 +33,13 @@ def test_extents_of_a_file_in_any_order(tmp_path: Path) -> None:
 
 def test_stopped_between_extents(tmp_path: Path) -> None:
     extents = [Extent(str(tmp_path / name), 0, 1) for name in "ab"]
-    assert not put(extents, np.array([1, 2], np.uint8), stopped=lambda: True)
+    assert not put(extents, np.array([1, 2], np.uint8), stopped=lambda: (tmp_path / "a").exists())
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_stopped_before_any(tmp_path: Path) -> None:
+    assert not put([Extent(str(tmp_path / "a"), 0, 1)], np.zeros(1, np.uint8), stopped=lambda: True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tail_is_put_behind_what_is_there(tmp_path: Path) -> None:

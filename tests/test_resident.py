@@ -490,8 +490,9 @@ def test_closed_while_rows_are_read(
             raised.append(error)
 
     taking = threading.Thread(target=take)
-    taking.start()
+    # It is waited for by the other, so it runs first.
     closing.start()
+    taking.start()
     taking.join(20)
     assert [type(error) for error in raised] == [ooc.ClosedError]
 

@@ -89,8 +89,9 @@ def copy_array(
             check_source()
             piece.finish(turns.stopped)
             for ready, placed in turns.place(number, piece):
-                # A thread that was given up must not open a file that is another conversion's by now.
-                if turns.closed or not put(placed.extents, ready.data, stopped=turns.stopped):
+                # What has its place is written after an error of another thread too: pieces behind it may
+                # be there. A thread that was given up must not open what is another conversion's by now.
+                if not put(placed.extents, ready.data, stopped=turns.closed):
                     return
                 turns.finished(ready.written(placed))
                 free.put(ready)
@@ -212,10 +213,13 @@ class _Turns:
         self._placing = threading.Lock()
         self._placed = first
         self._changed = threading.Condition()
-        self.closed = False
+        self._closed = False
 
     def stopped(self) -> bool:
         return self.error is not None
+
+    def closed(self) -> bool:
+        return self._closed
 
     def take(self) -> int | None:
         """The next piece, `None` where there is none or the work was stopped."""
@@ -245,7 +249,7 @@ class _Turns:
         """Tell of this piece, and those after it, once all before it are written; never once closed."""
         with self._changed:
             self._written[written.piece] = written
-            while not self.closed and self._told in self._written:
+            while not self._closed and self._told in self._written:
                 self._tell(self._written.pop(self._told))
                 self._told += 1
             if self._told == self._count:
@@ -260,7 +264,7 @@ class _Turns:
     def close(self) -> None:
         """Whoever is late is not heard any more."""
         with self._changed:
-            self.closed = True
+            self._closed = True
 
     def progress(self) -> Iterator[int]:
         """Pieces told of so far, now and then, until all are or the work was stopped."""

@@ -49,10 +49,10 @@ def extents_of(path: str, offsets: Sequence[int], sizes: Sequence[int]) -> list[
 
 
 def put(extents: Sequence[Extent], data: np.ndarray, *, stopped: Callable[[], bool]) -> bool:
-    """Write `data` (uint8, 1-d), the chunks of `extents`; False where stopped between two of them."""
+    """Write `data` (uint8, 1-d), the chunks of `extents`; False where stopped before one of them."""
     at = 0
-    for number, extent in enumerate(extents):
-        if number > 0 and stopped():
+    for extent in extents:
+        if stopped():
             return False
         _put(extent, data[at : at + extent.nbytes])
         at += extent.nbytes
