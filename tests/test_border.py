@@ -213,6 +213,8 @@ def test_close_ends_what_is_read() -> None:
 
     passes.reader.jobs = slow  # type: ignore[method-assign]
     next(rest)
+    # The threads of this pass are gone, so that all there are read the next.
+    assert list(rest) == []
     assert eventually(lambda: len(our_threads()) > 0)
     go_on.set()
     passes.border.close()
