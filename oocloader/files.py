@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from oocloader.errors import ChangedError, ClosedError, StoreError
+from oocloader.fetch import Fetcher, advise
 from oocloader.layout import Files
 
 # Up to this many files stay open; stores of one file a chunk open each for as long as it is read.
 _KEPT_OPEN = 64
-
-# Of a longer range Linux fetches less than it was asked for: as much as it reads ahead by itself, or as the
-# disk takes at once.
-_ADVICE_NBYTES = 512 << 10
 
 
 class _Descriptor:
@@ -48,6 +42,7 @@ class FileReader:
         self._keep = len(files.names) <= _KEPT_OPEN
         self._open: dict[int, _Descriptor] = {}
         self._lock = threading.Lock()
+        self._fetcher = Fetcher()
         self._closed = False
 
     @contextmanager
@@ -73,9 +68,7 @@ class FileReader:
         """Have these bytes fetched from the disk meanwhile. What cannot be read fails where it is read."""
         try:
             with self.opened(index) as fd:
-                if not _is_cached(fd, offset, nbytes):
-                    for begin in range(offset, offset + nbytes, _ADVICE_NBYTES):
-                        _advise(fd, begin, min(_ADVICE_NBYTES, offset + nbytes - begin))
+                self._fetcher.want(fd, self._files.path(index), offset, nbytes)
         except (OSError, ClosedError):
             pass
 
@@ -117,7 +110,7 @@ class FileReader:
         """Fill rows `places` of `rows` (uint8, 2-d) with the bytes at `offsets` of file `index`, one each."""
         nbytes = rows.shape[1]
         for offset in offsets:
-            _advise(fd, offset, nbytes)
+            advise(fd, offset, nbytes)
         view = rows.reshape(-1).data
         for offset, place in zip(offsets, places, strict=True):
             row = view[place * nbytes : (place + 1) * nbytes]
@@ -134,6 +127,7 @@ class FileReader:
         with self._lock:
             self._closed = True
             self._open.clear()
+        self._fetcher.close()
 
     def _opened(self, index: int) -> _Descriptor:
         path = self._files.path(index)
@@ -158,56 +152,6 @@ class FileReader:
         else:
             what = "it was modified since the store was opened"
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
-
-
-class _IoVec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
-
-
-@functools.cache
-def _preadv2() -> Any:
-    """The system's `preadv2`, `None` where there is none.
-
-    Called without letting other threads have the interpreter, as `os.preadv` would: it waits for nothing, and
-    to get the interpreter back may take 5 ms (sys.getswitchinterval).
-    """
-    if not hasattr(os, "RWF_NOWAIT"):
-        return None
-    function = getattr(ctypes.PyDLL(None), "preadv2", None)
-    if function is not None:
-        function.argtypes = [
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_int,
-            ctypes.c_int64,
-            ctypes.c_int,
-        ]
-        function.restype = ctypes.c_ssize_t
-    return function
-
-
-def _is_cached(fd: int, offset: int, nbytes: int) -> bool:
-    """Whether these bytes seem to lie in the page cache; False where the system does not tell.
-
-    Three of them are looked for. To ask for all that is there already takes a third of the time that reading
-    it takes.
-    """
-    preadv2 = _preadv2()
-    if preadv2 is None:
-        return False
-    byte = ctypes.c_char()
-    vector = _IoVec(ctypes.addressof(byte), 1)
-    at = ctypes.addressof(vector)
-    places = (offset, offset + nbytes // 2, offset + nbytes - 1)
-    return all(preadv2(fd, at, 1, place, os.RWF_NOWAIT) == 1 for place in places)
-
-
-def _advise(fd: int, offset: int, nbytes: int) -> None:
-    if hasattr(os, "posix_fadvise"):
-        try:
-            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
-        except OSError:
-            pass  # what cannot be read fails where it is read
 
 
 def _unreadable(path: str, error: OSError) -> StoreError:

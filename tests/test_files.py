@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from chunked import files_of, open_files
-from oocloader import files
 from oocloader.errors import ChangedError, ClosedError, StoreError
+from oocloader.fetch import Fetcher
 from oocloader.files import FileReader
 
 
@@ -60,69 +60,29 @@ def test_short_reads_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert taken == [100, 107, 114, 121, 128]
 
 
-class Cache:
-    """A page cache that holds the bytes below `until`; notes what it is asked."""
+def test_what_will_be_needed_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[tuple[bool, str, int, int]] = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, until: int) -> None:
-        self.until = until
-        self.advice: list[tuple[int, int]] = []
-        self.read: list[int] = []
-        monkeypatch.setattr(files, "_preadv2", lambda: self.preadv2)
-        monkeypatch.setattr(os, "posix_fadvise", self.advise)
+    def want(self: Fetcher, fd: int, path: str, offset: int, nbytes: int) -> None:
+        wanted.append((os.path.samestat(os.fstat(fd), os.stat(path)), path, offset, nbytes))
 
-    def preadv2(self, fd: int, vectors: int, count: int, offset: int, flags: int) -> int:
-        assert (count, flags) == (1, os.RWF_NOWAIT)
-        self.read.append(offset)
-        return 1 if offset < self.until else -1
-
-    def advise(self, fd: int, offset: int, nbytes: int, advice: int) -> None:
-        assert advice == os.POSIX_FADV_WILLNEED
-        self.advice.append((offset, nbytes))
-
-
-MIB = 1 << 20
-
-
-def test_what_is_in_the_page_cache_is_not_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fetcher, "want", want)
     reader = reader_of(folder)
-    cache = Cache(monkeypatch, until=4 * MIB)
-    reader.will_need(1, 300, 3 * MIB)
-    assert cache.read == [300, 300 + 3 * MIB // 2, 299 + 3 * MIB]
-    reader.will_need(1, 300, 1)
-    assert cache.read[3:] == [300, 300, 300]
-    assert cache.advice == []
+    reader.will_need(1, 300, 7)
+    assert wanted == [(True, str(folder / "f1"), 300, 7)]
+    # What is wrong with a file is told of where it is read.
+    (folder / "f2").unlink()
+    reader.will_need(2, 0, 7)
+    reader.close()
+    reader.will_need(1, 300, 7)
+    assert len(wanted) == 1
 
 
-def test_what_is_not_is_asked_for_in_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = reader_of(folder)
-    cache = Cache(monkeypatch, until=MIB)
-    reader.will_need(1, 300, 5 * MIB // 4)
-    assert cache.advice == [(300, MIB // 2), (300 + MIB // 2, MIB // 2), (300 + MIB, MIB // 4)]
-    cache.advice.clear()
-    reader.will_need(2, 2 * MIB, 7)
-    assert cache.advice == [(2 * MIB, 7)]
-
-
-def test_everything_is_asked_for_where_the_system_does_not_tell(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = reader_of(folder)
-    cache = Cache(monkeypatch, until=MIB)
-    monkeypatch.setattr(files, "_preadv2", lambda: None)
-    reader.will_need(0, 3, 10)
-    assert (cache.advice, cache.read) == ([(3, 10)], [])
-
-
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="Linux alone tells what lies in the page cache")
-def test_the_system_tells_what_lies_in_the_page_cache(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(bytes(4 * MIB))
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        assert files._is_cached(file.fileno(), 0, 4 * MIB)
-        # Behind the end is nothing.
-        assert not files._is_cached(file.fileno(), 0, 9 * MIB)
-        assert not files._is_cached(-1, 0, 1)
+def test_nothing_is_fetched_once_closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(Fetcher, "close", lambda self: closed.append(True))
+    reader_of(folder).close()
+    assert closed == [True]
 
 
 def truncate(path: Path) -> None:
