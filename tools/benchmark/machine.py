@@ -24,6 +24,7 @@ BUFFER_MIB = (4, 16, 64)
 # Larger than the caches, small enough to hold in memory.
 _CODEC_NBYTES = 256 * MIB
 _COPY_NBYTES = 64 * MIB
+_CAT_NBYTES = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,13 @@ def _available_nbytes() -> int:
 
 
 def warm_cache(paths: Sequence[Path]) -> None:
-    """Read files into the page cache."""
-    buffer = warm_memory(16 * MIB)
+    """Read files into the page cache, from the disk, as `cat` does.
+
+    How fast a file is read from there depends on how it came there (on Linux 6.18: 7 GB/s where it was
+    written through a mapping, 30 where it was read); so all come the same way.
+    """
+    drop_cache(paths)
+    buffer = np.empty(_CAT_NBYTES, np.uint8)
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             while file.readinto(buffer.data):
