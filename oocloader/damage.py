@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,19 +10,31 @@ from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.layout import Layout
 
 
-@contextlib.contextmanager
-def rows_named(layout: Layout, rows: tuple[int, int]) -> Iterator[None]:
-    """Errors from within say which array and rows were to be read."""
-    try:
-        yield
-    except StoreError as error:
-        if error.array is not None:
-            raise
+class RowsNamed:
+    """A context: errors from within say which array and rows were to be read.
+
+    `rows`: the first and the one behind the last, or the number of the chunk that holds them.
+    """
+
+    __slots__ = ("_layout", "_rows")
+
+    # No generator, and rows are worked out when they are told of: this surrounds each read of a small chunk.
+    def __init__(self, layout: Layout, rows: tuple[int, int] | int) -> None:
+        self._layout = layout
+        self._rows = rows
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, StoreError) or error.array is not None:
+            return
+        rows = rows_of(self._layout, self._rows) if isinstance(self._rows, int) else self._rows
         what = error.message.removeprefix(f"{error.file}: ")
         raise type(error)(
-            f"{error.file}: array {layout.array!r}, rows {rows[0]} to {rows[1] - 1}: {what}",
+            f"{error.file}: array {self._layout.array!r}, rows {rows[0]} to {rows[1] - 1}: {what}",
             file=error.file,
-            array=layout.array,
+            array=self._layout.array,
             rows=rows,
         ) from error
 

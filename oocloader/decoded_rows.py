@@ -12,7 +12,7 @@ import numpy as np
 from oocloader.boxes import Box
 from oocloader.codecs.chain import CodecError, scratch
 from oocloader.cost import Cost, banded_cost
-from oocloader.damage import damaged, rows_named, rows_of
+from oocloader.damage import RowsNamed, damaged
 from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.pieces import Piece, place
@@ -26,7 +26,10 @@ class DecodedRows:
     def __init__(self, layout: Layout, files: FileReader) -> None:
         self._layout = layout
         self._files = files
-        self._native = layout.dtype.isnative
+        # Worked out once: that takes longer than to decode a small chunk.
+        self._chunk_nbytes, self._row_nbytes, self._grid = layout.chunk_nbytes, layout.row_nbytes, layout.grid
+        self._straight = layout.whole_rows and layout.dtype.isnative
+        self._raw = layout.chain.raw
         # Chunks that are worth one job.
         self._per_job = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
         # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
@@ -87,10 +90,10 @@ class DecodedRows:
             return
         self._check_end(chunk)
         stored = scratch("stored", int(layout.stored[chunk]))
-        with rows_named(layout, rows_of(layout, chunk)):
+        with RowsNamed(layout, chunk):
             self._files.read_at(file, int(layout.offset[chunk]), stored)
         decoded = self._decoded(chunk, stored, scratch("decoded", layout.chunk_nbytes))
-        out[tuple(dest)] = self._values(decoded)[tuple(held)]
+        place(out[tuple(dest)], slice(None), self._values(decoded)[tuple(held)])
 
     def _band_jobs(self, pieces: dict[int, list[Piece]], out: np.ndarray, target: Target) -> list[Job]:
         """Jobs that decode the chunks of bands and put the rows of their `pieces` into `out`."""
@@ -108,31 +111,45 @@ class DecodedRows:
         self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, target: Target
     ) -> None:
         layout = self._layout
-        for run in chunk_runs(layout, chunks):
-            if run.file < 0:
-                for chunk, band, _, _ in run.chunks:
-                    self._place(chunk, None, pieces[band], out)
+        # Where chunks go that lie there as they are decoded.
+        straight = out.reshape(-1).view(np.uint8) if self._straight else None
+        calls = read = decoded = 0
+        read_s = decode_s = placing_s = 0.0
+        for file, runs in itertools.groupby(chunk_runs(layout, chunks), lambda run: run.file):
+            if file < 0:
+                for run in runs:
+                    for chunk, band, _, _ in run.chunks:
+                        self._place(chunk, None, pieces[band], out)
                 continue
-            if run.end > layout.files.size[run.file]:
-                for chunk, *_ in run.chunks:
-                    self._check_end(chunk)  # raises for one of them
-            began = time.perf_counter()
-            stored = scratch("stored", run.end - run.begin)
-            with rows_named(layout, rows_of(layout, run.chunks[0][0])):
-                calls = self._files.read_at(run.file, run.begin, stored)
-            read = time.perf_counter()
-            placing = 0.0
-            for chunk, band, at, nbytes in run.chunks:
-                placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[band], out)
-            target.counters.add(
-                read_calls=calls,
-                read_bytes=run.end - run.begin,
-                read_s=read - began,
-                decode_s=time.perf_counter() - read - placing,
-                gather_s=placing,
-                chunks_decoded=len(run.chunks),
-                decoded_bytes=len(run.chunks) * layout.chunk_nbytes,
-            )
+            with RowsNamed(layout, chunks[0]), self._files.opened(file) as fd:
+                for run in runs:
+                    if run.end > layout.files.size[file]:
+                        for chunk, *_ in run.chunks:
+                            self._check_end(chunk)  # raises for one of them
+                    began = time.perf_counter()
+                    stored = scratch("stored", run.end - run.begin)
+                    with RowsNamed(layout, run.chunks[0][0]):
+                        calls += self._files.read(fd, file, run.begin, stored)
+                    ready = time.perf_counter()
+                    placing = 0.0
+                    for chunk, band, at, nbytes in run.chunks:
+                        placing += self._decode_one(
+                            chunk, stored[at : at + nbytes], pieces[band], out, straight
+                        )
+                    read += run.end - run.begin
+                    decoded += len(run.chunks)
+                    read_s += ready - began
+                    decode_s += time.perf_counter() - ready - placing
+                    placing_s += placing
+        target.counters.add(
+            read_calls=calls,
+            read_bytes=read,
+            read_s=read_s,
+            decode_s=decode_s,
+            gather_s=placing_s,
+            chunks_decoded=decoded,
+            decoded_bytes=decoded * self._chunk_nbytes,
+        )
 
     def _check_end(self, chunk: int) -> None:
         """Raise where the bytes of a chunk end behind the end of its file."""
@@ -142,26 +159,26 @@ class DecodedRows:
         if end > size:
             raise damaged(layout, chunk, f"it ends at byte {end} of a file of {size} bytes")
 
-    def _decode_one(self, chunk: int, stored: np.ndarray, pieces: list[Piece], out: np.ndarray) -> float:
+    def _decode_one(
+        self,
+        chunk: int,
+        stored: np.ndarray,
+        pieces: list[Piece],
+        out: np.ndarray,
+        straight: np.ndarray | None,
+    ) -> float:
         """Bring a chunk to its rows; the seconds that went into placing them once decoded."""
-        layout = self._layout
         whole = pieces[0]
-        rows = layout.chunk_shape[0]
-        straight = (
-            layout.whole_rows
-            and self._native
+        if (
+            straight is not None
             and len(pieces) == 1
             and isinstance(whole.dest, slice)
-            and whole.pick is None
-            and whole.rows == rows
-        )
-        if straight:
-            decoded = out[whole.dest].reshape(-1).view(np.uint8)
-        else:
-            decoded = scratch("decoded", layout.chunk_nbytes)
-        decoded = self._decoded(chunk, stored, decoded, straight=straight)
-        if straight:
+            and whole.rows == self._layout.chunk_shape[0]
+        ):
+            begin = whole.dest.start * self._row_nbytes
+            self._decoded(chunk, stored, straight[begin : begin + self._chunk_nbytes], straight=True)
             return 0.0
+        decoded = self._decoded(chunk, stored, scratch("decoded", self._chunk_nbytes))
         began = time.perf_counter()
         self._place(chunk, decoded, pieces, out)
         return time.perf_counter() - began
@@ -170,7 +187,7 @@ class DecodedRows:
         self, chunk: int, stored: np.ndarray, out: np.ndarray, *, straight: bool = False
     ) -> np.ndarray:
         """The bytes of a chunk: in `out` if they had to be decoded, or where they go `straight` there."""
-        if self._layout.chain.raw and not straight and stored.nbytes == out.nbytes:
+        if self._raw and not straight and stored.nbytes == out.nbytes:
             return stored
         try:
             self._layout.chain.decode(stored, out, int(self._layout.mask[chunk]))
@@ -190,7 +207,7 @@ class DecodedRows:
     def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
         """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""
         layout = self._layout
-        index = np.unravel_index(chunk, layout.grid)
+        index = np.unravel_index(chunk, self._grid)
         across = tuple(
             slice(int(i) * c, min((int(i) + 1) * c, n))
             for i, c, n in zip(index[1:], layout.chunk_shape[1:], layout.shape[1:], strict=True)
@@ -202,10 +219,7 @@ class DecodedRows:
             return
         values = self._values(decoded)
         values = values[(slice(None), *(slice(0, part.stop - part.start) for part in across))]
+        part_of_out = out[(slice(None), *across)]
         for piece in pieces:
             rows = values[piece.start - first : piece.stop - first]
-            rows = rows if piece.pick is None else rows[piece.pick]
-            if layout.whole_rows:
-                place(out, piece.dest, rows)
-            else:
-                out[(piece.dest, *across)] = rows
+            place(part_of_out, piece.dest, rows if piece.pick is None else rows[piece.pick])

@@ -84,16 +84,16 @@ class FileReader:
 
     def read(self, fd: int, index: int, offset: int, out: np.ndarray) -> int:
         """Fill `out` (uint8, 1-d) with the bytes at `offset` of file `index`: the number of system calls."""
-        path = self._files.path(index)
         view = out.data
         calls = 0
         while view.nbytes:
             try:
                 got = os.preadv(fd, [view], offset)
             except OSError as error:
-                raise _unreadable(path, error) from error
+                raise _unreadable(self._files.path(index), error) from error
             calls += 1
             if got == 0:
+                path = self._files.path(index)
                 found = os.fstat(fd).st_size
                 raise ChangedError(
                     f"{path}: the file ends at byte {found}, but bytes up to {offset + view.nbytes} are "

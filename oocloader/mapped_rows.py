@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
-from oocloader.damage import rows_named
+from oocloader.damage import RowsNamed
 from oocloader.errors import CorruptChunkError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
@@ -34,7 +34,7 @@ class MappedRows:
 
     def private(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop`, copied on write, None where they cannot be mapped."""
-        with rows_named(self._layout, (start, stop)):
+        with RowsNamed(self._layout, (start, stop)):
             runs = row_runs(self._layout, start, stop)
             mapped = self._mapped(runs, map_private)
         if mapped is None:
@@ -54,13 +54,13 @@ class MappedRows:
                 if self._view is None:
                     return None
         for index in self._files_of(pieces):
-            with rows_named(self._layout, (pieces[0].start, pieces[-1].stop)):
+            with RowsNamed(self._layout, (pieces[0].start, pieces[-1].stop)):
                 self._files.check(index)
         return self._view
 
     def view_again(self) -> np.ndarray | None:
         """What `view` has given, as a mapping of its own."""
-        with rows_named(self._layout, (0, self._layout.shape[0])):
+        with RowsNamed(self._layout, (0, self._layout.shape[0])):
             mapped = self._mapped(self._view_runs, map_shared)
         return None if mapped is None else mapped.reshape(self._layout.shape)
 

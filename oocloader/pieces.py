@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 Dest = slice | np.ndarray
 
@@ -37,14 +38,32 @@ class Piece:
 def place(out: np.ndarray, dest: Dest, rows: np.ndarray) -> None:
     """Put `rows` (n, *sample_shape) at `dest` of `out` (rows, *sample_shape), in the dtype of `out`.
 
-    Scattered rows are copied as one opaque item each: for rows of 256 bytes that was 1.6 times as fast.
+    What of a sample lies in a row in both is copied as one opaque item: runs of 96 bytes, of chunks that cut
+    samples, twice as fast, scattered rows of 256 bytes 1.6 times.
     """
-    plain = out.flags.c_contiguous and rows.flags.c_contiguous and out[:1].nbytes and rows.dtype == out.dtype
-    if isinstance(dest, slice) or not plain:
-        out[dest] = rows
-        return
-    item = np.dtype((np.void, out[:1].nbytes))
-    out.reshape(len(out), -1).view(item)[dest, 0] = rows.reshape(len(rows), -1).view(item)[:, 0]
+    if rows.dtype == out.dtype and rows.size:
+        out, rows = _items(out, rows)
+    out[dest] = rows
+
+
+def _items(out: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same memory, with trailing axes that lie in a row in both, but for the first, as one item."""
+    nbytes = itemsize = out.itemsize
+    axes = out.ndim
+    while axes > 1 and out.strides[axes - 1] == rows.strides[axes - 1] == nbytes:
+        axes -= 1
+        nbytes *= out.shape[axes]
+    if nbytes == itemsize:
+        return out, rows
+    item = np.dtype((np.void, nbytes))
+    if axes == 1 and out.flags.c_contiguous and rows.flags.c_contiguous:
+        return out.reshape(-1).view(item), rows.reshape(-1).view(item)
+    found = []
+    for array in (out, rows):
+        shape, strides = array.shape[:axes], array.strides[:axes]
+        flat = as_strided(array, (*shape, nbytes // itemsize), (*strides, itemsize))
+        found.append(flat.view(item)[..., 0])
+    return found[0], found[1]
 
 
 def cut(piece: Piece, rows: int) -> list[Piece]:

@@ -10,7 +10,7 @@ import numpy as np
 from oocloader.boxes import Box, runs_of
 from oocloader.codecs.chain import scratch
 from oocloader.cost import Cost, row_count, spans
-from oocloader.damage import rows_named
+from oocloader.damage import RowsNamed
 from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.lone import lone, read_lone
@@ -83,7 +83,7 @@ class RawRows:
         elif layout.chunk_shape == layout.shape and layout.file[0] >= 0:
             offsets, run = runs_of(box, layout.shape, layout.dtype.itemsize)
             flat = out.reshape(-1).view(np.uint8)
-            with rows_named(layout, rows):
+            with RowsNamed(layout, rows):
                 for at, offset in enumerate(offsets.tolist()):
                     self._files.read_at(0, int(layout.offset[0]) + offset, flat[at * run : (at + 1) * run])
         else:
@@ -171,7 +171,7 @@ class RawRows:
         held = (layout.stored[chunks] != layout.chunk_nbytes) & (layout.file[chunks] >= 0)
         if held.any():
             row_runs(layout, int(rows[held][0]), int(rows[held][0]) + 1)  # raises
-        with rows_named(layout, (int(rows[0]), int(rows[-1]) + 1)):
+        with RowsNamed(layout, (int(rows[0]), int(rows[-1]) + 1)):
             return read_lone(layout, self._files, rows, hot)
 
     def _read_rows(self, start: int, stop: int, rows: np.ndarray, counters: Counters) -> None:
@@ -179,7 +179,7 @@ class RawRows:
         began = time.perf_counter()
         calls = total = 0
         flat = rows.reshape(-1).view(np.uint8)
-        with rows_named(layout, (start, stop)):
+        with RowsNamed(layout, (start, stop)):
             for file, offset, nbytes, at in row_runs(layout, start, stop):
                 if file < 0:
                     n = nbytes // max(1, layout.row_nbytes)

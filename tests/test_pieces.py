@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.pieces import Piece, apart, cut, place, shared_out, split, within
+from oocloader.pieces import Piece, _items, apart, cut, place, shared_out, split, within
 
 BUFFER = 300
 
@@ -144,3 +144,38 @@ def test_shared_out(piece: Piece, rows: int) -> None:
     assert all(1 <= part.rows <= rows for part in parts)
     assert len(parts) == 1 or all(well_formed(part) for part in parts)
     assert len(parts) == -(-piece.rows // rows)
+
+
+def test_place_takes_what_lies_in_a_row_as_one_item() -> None:
+    out, rows = np.zeros((4, 6, 5, 3), np.uint16), np.zeros((2, 6, 2, 3), np.uint16)
+    found = _items(out[:, :, 1:3], rows)
+    assert [array.shape for array in found] == [(4, 6), (2, 6)]
+    assert [array.itemsize for array in found] == [12, 12]
+    # Whole samples, and single values.
+    assert [array.shape for array in _items(out, np.zeros((2, 6, 5, 3), np.uint16))] == [(4,), (2,)]
+    assert _items(out[..., :1], rows[..., :1])[0].shape == (4, 6, 5, 1)
+
+
+@given(st.data())
+def test_place_in_part_of_every_sample(data: st.DataObject) -> None:
+    """As NumPy assigns it: of any part of the samples, of values in another order, of any dtype."""
+    dtype = data.draw(st.sampled_from(["u1", "<u2", ">f4", "<c16", "S3", "M8[s]"]))
+    sample_shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))
+    cuts = [slice(*sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2)))) for n in sample_shape]
+    rows = data.draw(st.integers(0, 6))
+    dest: slice | np.ndarray = slice(2, 2 + rows)
+    if data.draw(st.booleans()):
+        dest = np.array(data.draw(st.permutations(range(8))), np.int64)[:rows]
+    values_shape = (rows, *(part.stop - part.start for part in cuts))
+    order = data.draw(st.permutations(range(len(values_shape))))
+    every = np.frombuffer(np.random.default_rng(data.draw(st.integers(0, 9))).bytes(8 * 125 * 16), "u1")
+    nbytes = int(np.prod(values_shape)) * np.dtype(dtype).itemsize
+    stored = every[:nbytes].view(dtype).reshape([values_shape[axis] for axis in order])
+    values = stored.transpose(np.argsort(order))
+    assert values.shape == values_shape
+    out = np.zeros((8, *sample_shape), dtype)
+    expected = out.copy()
+    if nbytes:
+        expected[(dest, *cuts)] = values
+    place(out[(slice(None), *cuts)], dest, values)
+    assert out.tobytes() == expected.tobytes()
