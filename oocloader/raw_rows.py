@@ -42,14 +42,22 @@ class RawRows:
         rows = max(1, JOB_NBYTES // row_nbytes)
         gap = GAP_NBYTES // row_nbytes
         jobs: list[Job] = []
+        together: list[Piece] = []
+        left = rows
         for piece in pieces:
             if piece.pick is not None and lone(piece.pick, gap):
                 jobs += [self._lone_job(part, target) for part in shared_out(piece, rows)]
                 continue
-            parts = [part for near in apart(piece, gap) for part in cut(near, rows)]
-            for part in parts:
+            for part in (part for near in apart(piece, gap) for part in cut(near, rows)):
                 self._will_need(part.start, part.stop)
-            jobs += [self._job(part, target) for part in parts]
+                # A block of labels is read in less time than a thread takes to get a job.
+                if part.stop - part.start > left and together:
+                    jobs.append(self._job(together, target))
+                    together, left = [], rows
+                together.append(part)
+                left -= part.stop - part.start
+        if together:
+            jobs.append(self._job(together, target))
         return jobs
 
     def cost(self, pieces: Sequence[Piece]) -> Cost:
@@ -107,23 +115,26 @@ class RawRows:
             begin = int(layout.offset[first]) + (start - first * chunk_rows) * layout.row_nbytes
             self._files.will_need(file, begin, (stop - start) * layout.row_nbytes)
 
-    def _job(self, piece: Piece, target: Target) -> Job:
-        straight = piece.pick is None and isinstance(piece.dest, slice) and self._native
-
+    def _job(self, pieces: Sequence[Piece], target: Target) -> Job:
         def read() -> None:
-            if straight:
-                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
-                return
-            for part in cut(piece, self._hot_rows):
-                hot = self._hot(part.stop - part.start)
-                self._read_rows(part.start, part.stop, hot, target.counters)
-                began = time.perf_counter()
-                place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
-                target.counters.add(
-                    copied_bytes=part.rows * self._layout.row_nbytes, gather_s=time.perf_counter() - began
-                )
+            for piece in pieces:
+                if piece.pick is None and isinstance(piece.dest, slice) and self._native:
+                    self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
+                    continue
+                for part in cut(piece, self._hot_rows):
+                    self._read_part(part, target)
 
         return read
+
+    def _read_part(self, part: Piece, target: Target) -> None:
+        """Read rows that are to be scattered, or swapped, and put them to their places."""
+        hot = self._hot(part.stop - part.start)
+        self._read_rows(part.start, part.stop, hot, target.counters)
+        began = time.perf_counter()
+        place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
+        target.counters.add(
+            copied_bytes=part.rows * self._layout.row_nbytes, gather_s=time.perf_counter() - began
+        )
 
     def _lone_job(self, piece: Piece, target: Target) -> Job:
         """Reads rows that lie far apart, each by a call of its own: as little as can be is done a row."""
