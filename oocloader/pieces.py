@@ -10,6 +10,11 @@ from numpy.lib.stride_tricks import as_strided
 
 Dest = slice | np.ndarray
 
+# Below that NumPy keeps the interpreter to itself.
+_FEW_ITEMS = 500
+# Runs this long are copied as fast as they are.
+_LARGE_NBYTES = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -42,7 +47,10 @@ def place(out: np.ndarray, dest: Dest, rows: np.ndarray) -> None:
     samples, twice as fast, scattered rows of 256 bytes 1.6 times.
     """
     if rows.dtype == out.dtype and rows.size:
-        out, rows = _items(out, rows)
+        items = _items(out, rows)
+        # NumPy lets other threads run while it assigns, but not for few items to a slice.
+        if not isinstance(dest, slice) or items[1].size > _FEW_ITEMS:
+            out, rows = items
     out[dest] = rows
 
 
@@ -53,7 +61,7 @@ def _items(out: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     while axes > 1 and out.strides[axes - 1] == rows.strides[axes - 1] == nbytes:
         axes -= 1
         nbytes *= out.shape[axes]
-    if nbytes == itemsize:
+    if nbytes == itemsize or nbytes >= _LARGE_NBYTES:
         return out, rows
     item = np.dtype((np.void, nbytes))
     if axes == 1 and out.flags.c_contiguous and rows.flags.c_contiguous:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocloader import pieces
 from oocloader.pieces import Piece, _items, apart, cut, place, shared_out, split, within
 
 BUFFER = 300
@@ -154,6 +156,9 @@ def test_place_takes_what_lies_in_a_row_as_one_item() -> None:
     # Whole samples, and single values.
     assert [array.shape for array in _items(out, np.zeros((2, 6, 5, 3), np.uint16))] == [(4,), (2,)]
     assert _items(out[..., :1], rows[..., :1])[0].shape == (4, 6, 5, 1)
+    # Copied as fast as they are.
+    large = np.zeros((2, 4096), np.uint8)
+    assert _items(large, large)[0] is large
 
 
 @given(st.data())
@@ -177,5 +182,7 @@ def test_place_in_part_of_every_sample(data: st.DataObject) -> None:
     expected = out.copy()
     if nbytes:
         expected[(dest, *cuts)] = values
-    place(out[(slice(None), *cuts)], dest, values)
+    # Also with fewer items than are worth it.
+    with patch.object(pieces, "_FEW_ITEMS", data.draw(st.sampled_from([0, 500]))):
+        place(out[(slice(None), *cuts)], dest, values)
     assert out.tobytes() == expected.tobytes()
