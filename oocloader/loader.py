@@ -49,7 +49,8 @@ class Loader:
     - `shuffle`: False | True ("window"): windows of blocks from all over the store, permuted within.
       "global": any row anywhere, for arrays whose rows can be read alone (raw, uncompressed, in memory).
       `seed` and the number of the pass decide the order, nothing else.
-    - `window`, `block`: rows, or a size such as "64MiB"; None: from the size of rows, chunks and budgets.
+    - `window`, `block`: rows, or a size such as "64MiB"; None: from the size of rows, chunks and budgets. In
+      stored order `block` changes nothing.
     - `dtype`, `scale`, `offset`: on the device, of the features (or a dict by key): cast (to float32 if only
       a scale or offset is given), then `x * scale + offset`.
     - `transform`: `(*element) -> element`, traced once and run on the device per batch, behind all of the
