@@ -115,13 +115,14 @@ class DecodedRows:
         straight = out.reshape(-1).view(np.uint8) if self._straight else None
         calls = read = decoded = 0
         read_s = decode_s = placing_s = 0.0
-        for file, runs in itertools.groupby(chunk_runs(layout, chunks), lambda run: run.file):
+        for file, found in itertools.groupby(chunk_runs(layout, chunks), lambda run: run.file):
+            runs = list(found)
             if file < 0:
                 for run in runs:
                     for chunk, band, _, _ in run.chunks:
                         self._place(chunk, None, pieces[band], out)
                 continue
-            with RowsNamed(layout, chunks[0]), self._files.opened(file) as fd:
+            with RowsNamed(layout, runs[0].chunks[0][0]), self._files.opened(file) as fd:
                 for run in runs:
                     if run.end > layout.files.size[file]:
                         for chunk, *_ in run.chunks:

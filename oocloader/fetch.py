@@ -26,8 +26,10 @@ _NEAR_NBYTES = 1 << 20
 _ADVICE_NBYTES = 512 << 10
 # A file is begun in steps: each finds the system reading ahead of the one before, in larger folios.
 _STEP_NBYTES = 128 << 10
-# More than that is far behind whoever reads.
-_MOST_WANTED = 256
+# More is wanted at once where much is read with one call, or in a forked child, which fetches nothing.
+_MOST_WANTED = 1 << 16
+# By now there may be something else at the path, of which a pipe would never open.
+_OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 # Stores may have a million files, of which few are read at a time.
 _MOST_FILES = 64
 
@@ -40,7 +42,7 @@ class Fetcher:
     """
 
     def __init__(self) -> None:
-        self._wanted: deque[tuple[str, int, int]] = deque(maxlen=_MOST_WANTED)
+        self._wanted: deque[tuple[str, int, int]] = deque()
         # Where what was wanted last of each file ends.
         self._ends: dict[str, int] = {}
         # Held while there is a thread. A forked child that inherits it held starts none.
@@ -61,7 +63,9 @@ class Fetcher:
         if not goes_on:
             advise(fd, offset, nbytes)
             return
-        self._wanted.append((path, offset, nbytes))
+        # What is wanted first is read first.
+        if len(self._wanted) < _MOST_WANTED:
+            self._wanted.append((path, offset, nbytes))
         if not self._closed and self._running.acquire(blocking=False):
             self._start()
 
@@ -104,7 +108,7 @@ class Fetcher:
                         os.close(fd)
                     # Of its own: the system follows what is read through each descriptor.
                     opened, fd = path, -1
-                    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                    fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
                 self._fetch(fd, offset, offset + nbytes)
             except OSError:
                 pass

@@ -16,8 +16,9 @@ from oocloader.layout import Layout
 from oocloader.pieces import Piece
 from oocloader.runs import RowRun, row_runs
 
-# The system allows a process some 65,000 mappings.
+# The system allows a process some 65,000 mappings, and often no more than 1024 open files.
 _MOST_MAPPED = 1024
+_MOST_FILES = 256
 
 _Map = Callable[[Sequence[tuple[int, int, int]]], np.ndarray | None]
 
@@ -91,8 +92,11 @@ class MappedRows:
         # Known before the files are opened: most stores whose chunks are files end here.
         if any(offset % PAGE for _, offset, _, _ in runs[1:]):
             return None
+        numbers = {file for file, *_ in runs}
+        if len(numbers) > _MOST_FILES:
+            return None
         with contextlib.ExitStack() as stack:
-            fds = {file: stack.enter_context(self._files.opened(file)) for file, *_ in runs}
+            fds = {file: stack.enter_context(self._files.opened(file)) for file in numbers}
             mapped = how([(fds[file], offset, nbytes) for file, offset, nbytes, _ in runs])
         return None if mapped is None else mapped.view(self._layout.dtype)
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import oocloader as ooc
 from numbered import rows_array
+from oocloader import mapped_rows
 from oocloader.stores import zarr_metadata
 from oocloader.stores.zarr_metadata import BadMetadata, Keys
 from oocloader.stores.zarr_tree import Below
@@ -705,8 +706,23 @@ class TestDamaged:
         with ooc.open_store(path) as store:
             (path / "c/2/0/0").unlink()
             assert np.array_equal(store["x"].read(0, 20), rows_array(20))
-            with pytest.raises(ooc.ChangedError, match=r"c/2/0/0.*removed"):
-                store["x"].read(20, 30)
+            # Also where chunks of other files are read together with it.
+            for start, stop in ((20, 30), (0, 50)):
+                with pytest.raises(ooc.ChangedError, match=r"c/2/0/0.*rows 20 to .*removed") as caught:
+                    store["x"].read(start, stop)
+                assert caught.value.rows == (20, 30)
+
+    @pytest.mark.parametrize(("most", "mapped"), [(6, 6 * 4096), (5, 0)])
+    def test_so_many_files_are_not_mapped_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, mapped: int
+    ) -> None:
+        x = np.arange(6 * 4096, dtype=np.uint8).reshape(6, 4096)
+        zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 4096), compressors=None)
+        monkeypatch.setattr(mapped_rows, "_MOST_FILES", most)
+        with ooc.Loader(tmp_path / "x.zarr", batch_size=3, window=6, device="/CPU:0") as loader:
+            assert np.array_equal(np.concatenate([batch.numpy() for batch in loader]), x)
+            assert loader.counters is not None
+            assert loader.counters.mapped_bytes == mapped
 
 
 def test_keys_are_looked_up_where_they_are_known() -> None:
