@@ -55,7 +55,7 @@ class Fetcher:
         if is_cached(fd, offset, nbytes):
             return
         goes_on = abs(offset - self._ends.get(path, 0)) <= _NEAR_NBYTES
-        if len(self._ends) == _MOST_FILES:
+        if len(self._ends) >= _MOST_FILES:
             self._ends.clear()
         self._ends[path] = offset + nbytes
         if offset == 0 and _begin(fd, nbytes):
