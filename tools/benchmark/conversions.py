@@ -1,7 +1,7 @@
 """`tools/bench.py convert`: how fast the converter writes, against `cp` and other tools, in how much memory.
 
 Every conversion is a process of its own, as the command is; libraries are imported before it is timed.
-`sync` comes before each, so that none waits for what another wrote, and memory enough is used and freed, so
+`sync` comes before each, so that none waits for what another wrote, and a file is written and removed, so
 that none waits for memory that others had; the best of several counts. The time is that of writing: reading
 a sample back and waiting for the disk are shown apart.
 """
@@ -139,8 +139,9 @@ def compare(folder: Path, rows: int, repeats: int, only: list[str] | None) -> li
     reports: dict[str, list[dict[str, float]]] = {one.name: [] for one in taken}
     for number in range(repeats):
         print(f"round {number + 1} of {repeats}", file=sys.stderr, flush=True)
-        machine.warm_cache(list(sources.values()))
-        prepare = partial(_prepare, int(_MEMORY * nbytes))
+        # Once: memory that is dropped may go back to the host of a virtual machine.
+        machine.warm_cache(list(sources.values()), anew=number == 0)
+        prepare = partial(_prepare, folder, int(_MEMORY * nbytes))
         for name, run in plain.items():
             prepare()
             seconds[name].append(run())
@@ -154,9 +155,9 @@ def compare(folder: Path, rows: int, repeats: int, only: list[str] | None) -> li
     return figures + [_figure(one, reports[one.name], nbytes, best) for one in taken]
 
 
-def _prepare(nbytes: int) -> None:
+def _prepare(folder: Path, nbytes: int) -> None:
     os.sync()
-    machine.back_memory(nbytes)
+    machine.back_memory(folder, nbytes)
 
 
 def _figure(one: _Conversion, reports: list[dict[str, float]], nbytes: int, best: dict[str, float]) -> Figure:

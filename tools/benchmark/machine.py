@@ -7,6 +7,7 @@ import functools
 import mmap
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -128,15 +129,18 @@ def decode(
     return run
 
 
-def back_memory(nbytes: int) -> None:
-    """Use and free so much memory, as far as there is.
+def back_memory(folder: Path, nbytes: int) -> None:
+    """Have so much memory at hand for files that will be written to `folder`, as far as there is.
 
     A virtual machine gives free memory back to its host, and waits for it when it is used again: 2 seconds
-    a gigabyte were seen. Whoever comes behind this finds it at hand.
+    a gigabyte were seen. Of a file that was written and removed it is used again at once; that of an array
+    that was freed was not.
     """
-    nbytes = min(nbytes, _available_nbytes() // 2)
-    with mmap.mmap(-1, nbytes) as memory:
-        np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 1
+    left = min(nbytes, _available_nbytes() // 2)
+    zeros = memoryview(bytes(4 * MIB))
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        while left > 0:
+            left -= file.write(zeros[:left])
 
 
 def _available_nbytes() -> int:
@@ -144,13 +148,14 @@ def _available_nbytes() -> int:
     return int(found[0]) * 1024 if found else 1 << 30
 
 
-def warm_cache(paths: Sequence[Path]) -> None:
-    """Read files into the page cache, from the disk, as `cat` does.
+def warm_cache(paths: Sequence[Path], *, anew: bool = True) -> None:
+    """Read files into the page cache, as `cat` does, `anew` from the disk.
 
     How fast a file is read from there depends on how it came there (on Linux 6.18: 7 GB/s where it was
     written through a mapping, 30 where it was read); so all come the same way.
     """
-    drop_cache(paths)
+    if anew:
+        drop_cache(paths)
     buffer = np.empty(_CAT_NBYTES, np.uint8)
     for path in paths:
         with open(path, "rb", buffering=0) as file:
