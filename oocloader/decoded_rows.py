@@ -17,7 +17,7 @@ from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.pieces import Piece, place
 from oocloader.read import JOB_NBYTES, Job, Target
-from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, chunk_runs, in_file_order, stretches
+from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, ChunkRun, chunk_runs, in_file_order, stretches
 
 
 class DecodedRows:
@@ -124,24 +124,13 @@ class DecodedRows:
                 continue
             with RowsNamed(layout, runs[0].chunks[0][0]), self._files.opened(file) as fd:
                 for run in runs:
-                    if run.end > layout.files.size[file]:
-                        for chunk, *_ in run.chunks:
-                            self._check_end(chunk)  # raises for one of them
-                    began = time.perf_counter()
-                    stored = scratch("stored", run.end - run.begin)
-                    with RowsNamed(layout, run.chunks[0][0]):
-                        calls += self._files.read(fd, file, run.begin, stored)
-                    ready = time.perf_counter()
-                    placing = 0.0
-                    for chunk, band, at, nbytes in run.chunks:
-                        placing += self._decode_one(
-                            chunk, stored[at : at + nbytes], pieces[band], out, straight
-                        )
+                    took = self._decode_run(fd, run, pieces, out, straight)
+                    calls += took[0]
+                    read_s += took[1]
+                    decode_s += took[2]
+                    placing_s += took[3]
                     read += run.end - run.begin
                     decoded += len(run.chunks)
-                    read_s += ready - began
-                    decode_s += time.perf_counter() - ready - placing
-                    placing_s += placing
         target.counters.add(
             read_calls=calls,
             read_bytes=read,
@@ -151,6 +140,28 @@ class DecodedRows:
             chunks_decoded=decoded,
             decoded_bytes=decoded * self._chunk_nbytes,
         )
+
+    def _decode_run(
+        self,
+        fd: int,
+        run: ChunkRun,
+        pieces: dict[int, list[Piece]],
+        out: np.ndarray,
+        straight: np.ndarray | None,
+    ) -> tuple[int, float, float, float]:
+        """Read a run and decode its chunks: system calls, seconds of reading, of decoding, of placing."""
+        if run.end > self._layout.files.size[run.file]:
+            for chunk, *_ in run.chunks:
+                self._check_end(chunk)  # raises for one of them
+        began = time.perf_counter()
+        stored = scratch("stored", run.end - run.begin)
+        with RowsNamed(self._layout, run.chunks[0][0]):
+            calls = self._files.read(fd, run.file, run.begin, stored)
+        ready = time.perf_counter()
+        placing = 0.0
+        for chunk, band, at, nbytes in run.chunks:
+            placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[band], out, straight)
+        return calls, ready - began, time.perf_counter() - ready - placing, placing
 
     def _check_end(self, chunk: int) -> None:
         """Raise where the bytes of a chunk end behind the end of its file."""
