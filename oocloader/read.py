@@ -31,8 +31,8 @@ Job = Callable[[], None]
 JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
 _CORES = os.cpu_count() or 1
-# Where chunks are read and decoded in less, threads wait longer for the interpreter than they work: two were 1.1
-# times as fast as one for LZ4 chunks of 49 kB, and 0.9 times for those of 12 kB.
+# Where chunks are read and decoded in less, threads wait longer for the interpreter than they work: two were
+# 1.1 times as fast as one for LZ4 chunks of 49 kB, and 0.9 times for those of 12 kB.
 _HANDOVER_S = 10e-6
 # What a job may make resident of a mapping that it gathers rows from and then lets go of: with half of it,
 # rows of 12 KiB came 0.7 times as fast.
