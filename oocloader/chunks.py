@@ -15,6 +15,7 @@ from oocloader.mapped_rows import MappedRows
 from oocloader.pieces import Piece
 from oocloader.raw_rows import RawRows
 from oocloader.read import Job, Target
+from oocloader.runs import RowRuns
 
 
 class ChunkReader:
@@ -32,10 +33,14 @@ class ChunkReader:
         self.shape = layout.shape
         self.dtype = layout.dtype.newbyteorder("=")
         self.row_access = layout.chain.raw and layout.whole_rows
+        runs = RowRuns(layout)
         self._rows: RawRows | DecodedRows
-        self._rows = (RawRows if self.row_access else DecodedRows)(layout, self._files)
+        if self.row_access:
+            self._rows = RawRows(layout, self._files, runs)
+        else:
+            self._rows = DecodedRows(layout, self._files)
         mapping = self.row_access and layout.dtype.isnative
-        self._mapped = MappedRows(layout, self._files) if mapping else None
+        self._mapped = MappedRows(layout, self._files, runs) if mapping else None
         self.gathered_nbytes = layout.row_nbytes * self.shape[0] if mapping else 0
         single = layout.chunk_shape == layout.shape
         self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]

@@ -100,8 +100,8 @@ class DecodedRows:
         chunks = in_file_order(self._layout, np.fromiter(pieces, np.int64, len(pieces))).tolist()
         groups = [chunks[at : at + self._per_job] for at in range(0, len(chunks), self._per_job)]
         for group in groups:
-            for stretch in stretches(self._layout, group):
-                self._files.will_need(*stretch)
+            for file, offset, nbytes in stretches(self._layout, group):
+                self._files.will_need(file, [(offset, nbytes)])
         return [
             (lambda group=group: self._decode(group, pieces, out, target))  # type: ignore[misc]  # binds group
             for group in groups

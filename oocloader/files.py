@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +18,8 @@ from oocloader.layout import Files
 
 # Up to this many files stay open; stores of one file a chunk open each for as long as it is read.
 _KEPT_OPEN = 64
+# The system takes no more places with one call (IOV_MAX).
+_MOST_VECTORS = 1024
 
 
 class _Descriptor:
@@ -48,15 +53,7 @@ class FileReader:
     @contextmanager
     def opened(self, index: int) -> Iterator[int]:
         """The descriptor of file `index`, checked to be unchanged."""
-        with self._lock:
-            if self._closed:
-                path = self._files.path(index)
-                raise ClosedError(f"{path}: the store is closed; open it again", file=path)
-            file = self._open.get(index)
-            if file is None and self._keep:
-                file = self._open[index] = self._opened(index)
-        if file is None:
-            file = self._opened(index)
+        file = self._descriptor(index)
         try:
             self._check(index, file.fd)
             yield file.fd
@@ -64,11 +61,28 @@ class FileReader:
             # The traceback of an error must not keep the file open.
             del file
 
-    def will_need(self, index: int, offset: int, nbytes: int) -> None:
-        """Have these bytes fetched from the disk meanwhile. What cannot be read fails where it is read."""
+    def _descriptor(self, index: int) -> _Descriptor:
+        with self._lock:
+            if self._closed:
+                path = self._files.path(index)
+                raise ClosedError(f"{path}: the store is closed; open it again", file=path)
+            file = self._open.get(index)
+            if file is None and self._keep:
+                file = self._open[index] = self._opened(index)
+        return file or self._opened(index)
+
+    def will_need(self, index: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Have bytes fetched from the disk meanwhile: offset and number of each range.
+
+        What cannot be read fails where it is read.
+        """
         try:
-            with self.opened(index) as fd:
-                self._fetcher.want(fd, self._files.path(index), offset, nbytes)
+            # Whether it has changed is looked at where it is read: each look lets another thread have the
+            # interpreter, and waits for it.
+            file = self._descriptor(index)
+            path = self._files.path(index)
+            for offset, nbytes in ranges:
+                self._fetcher.want(file.fd, path, offset, nbytes)
         except (OSError, ClosedError):
             pass
 
@@ -122,6 +136,24 @@ class FileReader:
                 # The rest of it, or the error that says what is wrong.
                 self.read(fd, index, offset, rows[place])
 
+    def read_apart(
+        self, fd: int, index: int, offset: int, rows: np.ndarray, places: np.ndarray, vectors: np.ndarray
+    ) -> int:
+        """Fill rows `places` (int64) of `rows` (uint8, 2-d, C order) with the bytes from `offset` on, one row
+        behind the other: the number of system calls. `vectors` are the `io_vectors` of these places."""
+        preadv = _preadv()
+        assert preadv is not None
+        calls = 0
+        for lo in range(0, len(places), _MOST_VECTORS):
+            part = vectors[lo : lo + _MOST_VECTORS]
+            begin, nbytes = offset + lo * rows.shape[1], len(part) * rows.shape[1]
+            calls += 1
+            if preadv(fd, part.ctypes.data, len(part), begin) != nbytes:
+                # The rest of it, or the error that says what is wrong.
+                for number, place in enumerate(places[lo : lo + len(part)].tolist()):
+                    calls += self.read(fd, index, begin + number * rows.shape[1], rows[place])
+        return calls
+
     def close(self) -> None:
         """Close every descriptor; reading afterwards is an error."""
         with self._lock:
@@ -152,6 +184,35 @@ class FileReader:
         else:
             what = "it was modified since the store was opened"
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
+
+
+def reads_apart() -> bool:
+    """Whether the system fills several places with one call."""
+    return _preadv() is not None
+
+
+def io_vectors(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Where rows `places` (int64) of `rows` (2-d, C order) lie, and their bytes: (places, 2), as readv(2) has
+    it. Good for as long as `rows`."""
+    vectors = np.empty((len(places), 2), np.uintp)
+    vectors[:, 0] = places * rows.strides[0] + rows.ctypes.data
+    vectors[:, 1] = rows.shape[1] * rows.itemsize
+    return vectors
+
+
+@functools.cache
+def _preadv() -> Any:
+    """The system's preadv(2), without the interpreter held, `None` where there is none.
+
+    `os.preadv` wants an object of Python for every row.
+    """
+    if not hasattr(os, "preadv"):
+        return None
+    preadv = getattr(ctypes.CDLL(None), "preadv", None)
+    if preadv is not None:
+        preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
+        preadv.restype = ctypes.c_ssize_t
+    return preadv
 
 
 def _unreadable(path: str, error: OSError) -> StoreError:

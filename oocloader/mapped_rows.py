@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from oocloader.buffers import PAGE, map_private, map_shared, on_local_file_system
+from oocloader.buffers import ALIGNMENT, PAGE, map_private, map_shared, on_local_file_system
 from oocloader.damage import RowsNamed
 from oocloader.errors import CorruptChunkError
 from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.pieces import Piece
-from oocloader.runs import RowRun, row_runs
+from oocloader.runs import RowRun, RowRuns
 
 # The system allows a process some 65,000 mappings, and often no more than 1024 open files.
 _MOST_MAPPED = 1024
@@ -26,8 +26,9 @@ _Map = Callable[[Sequence[tuple[int, int, int]]], np.ndarray | None]
 class MappedRows:
     """The rows of one array of raw chunks of whole rows, in native byte order. Thread-safe."""
 
-    def __init__(self, layout: Layout, files: FileReader) -> None:
+    def __init__(self, layout: Layout, files: FileReader, runs: RowRuns) -> None:
         self._layout = layout
+        self._runs = runs
         self._files = files
         self._view: np.ndarray | None = None
         self._view_runs: Sequence[RowRun] = ()
@@ -36,12 +37,13 @@ class MappedRows:
     def private(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop`, copied on write, None where they cannot be mapped."""
         with RowsNamed(self._layout, (start, stop)):
-            runs = row_runs(self._layout, start, stop)
-            mapped = self._mapped(runs, map_private)
+            runs = self._runs.of(start, stop)
+            # Known before files are opened: rows of many stores lie at odd addresses.
+            mapped = None if runs[0].offset % ALIGNMENT else self._mapped(runs, map_private)
         if mapped is None:
             return None
-        for file, offset, nbytes, _ in runs:
-            self._files.will_need(file, offset, nbytes)
+        for run in runs:
+            self._files.will_need(run.file, [(run.offset, run.nbytes)])
         return mapped.reshape(stop - start, *self._layout.shape[1:])
 
     def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
@@ -74,7 +76,7 @@ class MappedRows:
         if (self._layout.file < 0).any():
             return None
         try:
-            runs = row_runs(self._layout, 0, self._layout.shape[0])
+            runs = self._runs.of(0, self._layout.shape[0])
         except CorruptChunkError:
             return None  # the rows before it are read, and the error comes in its place
         self._view_runs = runs
@@ -85,19 +87,19 @@ class MappedRows:
         """Runs of bytes as one mapping, values in a row; None where they cannot be mapped."""
         # Bytes behind the end of a file can be mapped, and then end the process when they are touched.
         size = self._layout.files.size
-        if any(file < 0 or offset + nbytes > size[file] for file, offset, nbytes, _ in runs):
+        if any(run.file < 0 or run.offset + run.nbytes > size[run.file] for run in runs):
             return None
         if not on_local_file_system(self._layout.files.root):
             return None
         # Known before the files are opened: most stores whose chunks are files end here.
-        if any(offset % PAGE for _, offset, _, _ in runs[1:]):
+        if any(run.offset % PAGE for run in runs[1:]):
             return None
-        numbers = {file for file, *_ in runs}
+        numbers = {run.file for run in runs}
         if len(numbers) > _MOST_FILES:
             return None
         with contextlib.ExitStack() as stack:
             fds = {file: stack.enter_context(self._files.opened(file)) for file in numbers}
-            mapped = how([(fds[file], offset, nbytes) for file, offset, nbytes, _ in runs])
+            mapped = how([(fds[run.file], run.offset, run.nbytes) for run in runs])
         return None if mapped is None else mapped.view(self._layout.dtype)
 
     def _files_of(self, pieces: Sequence[Piece]) -> list[int]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from oocloader.boxes import Box, runs_of
-from oocloader.codecs.chain import scratch
 from oocloader.cost import Cost, row_count, spans
 from oocloader.damage import RowsNamed
 from oocloader.files import FileReader
@@ -16,22 +15,21 @@ from oocloader.layout import Layout
 from oocloader.lone import lone, read_lone
 from oocloader.pieces import Piece, apart, cut, place, shared_out
 from oocloader.read import JOB_NBYTES, Job, Target
-from oocloader.runs import GAP_NBYTES, row_runs, stretches
+from oocloader.runs import GAP_NBYTES, RowRuns, near_each_other
+from oocloader.strewn import HOT_NBYTES, hot_buffer, hot_rows, strewn_jobs
 from oocloader.timing import Counters
-
-# Rows on their way to shuffled places pass through a buffer that stays in the processor's cache.
-_HOT_NBYTES = 1 << 20
 
 
 class RawRows:
     """The rows of one array of raw chunks of whole rows. Thread-safe. Memory belongs to the caller."""
 
-    def __init__(self, layout: Layout, files: FileReader) -> None:
+    def __init__(self, layout: Layout, files: FileReader, runs: RowRuns) -> None:
         self._layout = layout
         self._files = files
+        self._runs = runs
         self._native = layout.dtype.isnative
         row_nbytes = layout.row_nbytes
-        self.scratch_nbytes = max(min(_HOT_NBYTES, row_nbytes * layout.shape[0]), row_nbytes)
+        self.scratch_nbytes = max(min(HOT_NBYTES, row_nbytes * layout.shape[0]), row_nbytes)
         # The shape of a box that is read as one.
         whole = layout.chunk_shape == layout.shape
         self.unit = (1,) * len(layout.shape) if whole else (1, *layout.shape[1:])
@@ -42,23 +40,17 @@ class RawRows:
         rows = max(1, JOB_NBYTES // row_nbytes)
         gap = GAP_NBYTES // row_nbytes
         jobs: list[Job] = []
-        together: list[Piece] = []
-        left = rows
+        strewn: list[Piece] = []
         for piece in pieces:
-            if piece.pick is not None and lone(piece.pick, gap):
+            if piece.pick is None and not isinstance(piece.dest, slice):
+                strewn.append(piece)
+            elif piece.pick is not None and lone(piece.pick, gap):
                 jobs += [self._lone_job(part, target) for part in shared_out(piece, rows)]
-                continue
-            for part in (part for near in apart(piece, gap) for part in cut(near, rows)):
-                self._will_need(part.start, part.stop)
-                # A block of labels is read in less time than a thread takes to get a job.
-                if part.stop - part.start > left and together:
-                    jobs.append(self._job(together, target))
-                    together, left = [], rows
-                together.append(part)
-                left -= part.stop - part.start
-        if together:
-            jobs.append(self._job(together, target))
-        return jobs
+            else:
+                for part in (part for near in apart(piece, gap) for part in cut(near, rows)):
+                    self._will_need(part.start, part.stop)
+                    jobs.append(self._job(part, target))
+        return jobs + strewn_jobs(self._layout, self._files, self._runs, strewn, target)
 
     def cost(self, pieces: Sequence[Piece]) -> Cost:
         """What reading `pieces` takes."""
@@ -104,31 +96,22 @@ class RawRows:
 
     def _will_need(self, start: int, stop: int) -> None:
         """Have the bytes of these rows fetched meanwhile."""
-        layout = self._layout
-        chunk_rows = layout.chunk_shape[0]
-        first, last = start // chunk_rows, (stop - 1) // chunk_rows
-        if first < last:
-            for stretch in stretches(layout, range(first, last + 1)):
-                self._files.will_need(*stretch)
-        elif (file := int(layout.file[first])) >= 0:
-            # A chunk may be the whole array.
-            begin = int(layout.offset[first]) + (start - first * chunk_rows) * layout.row_nbytes
-            self._files.will_need(file, begin, (stop - start) * layout.row_nbytes)
+        for file, ranges in near_each_other(self._runs.of(start, stop)):
+            self._files.will_need(file, ranges)
 
-    def _job(self, pieces: Sequence[Piece], target: Target) -> Job:
+    def _job(self, piece: Piece, target: Target) -> Job:
         def read() -> None:
-            for piece in pieces:
-                if piece.pick is None and isinstance(piece.dest, slice) and self._native:
-                    self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
-                    continue
-                for part in cut(piece, self._hot_rows):
-                    self._read_part(part, target)
+            if piece.pick is None and isinstance(piece.dest, slice) and self._native:
+                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
+                return
+            for part in cut(piece, hot_rows(self._layout)):
+                self._read_part(part, target)
 
         return read
 
     def _read_part(self, part: Piece, target: Target) -> None:
         """Read rows that are to be scattered, or swapped, and put them to their places."""
-        hot = self._hot(part.stop - part.start)
+        hot = hot_buffer(self._layout, part.stop - part.start)
         self._read_rows(part.start, part.stop, hot, target.counters)
         began = time.perf_counter()
         place(target.rows, part.dest, hot if part.pick is None else hot[part.pick])
@@ -142,12 +125,12 @@ class RawRows:
         def read() -> None:
             wanted = np.arange(piece.stop - piece.start) if piece.pick is None else piece.pick
             row_nbytes = self._layout.row_nbytes
-            step = self._hot_rows
+            step = hot_rows(self._layout)
             began = time.perf_counter()
             calls = 0
             for lo in range(0, piece.rows, step):
                 rows = piece.start + wanted[lo : lo + step]
-                hot = self._hot(len(rows))
+                hot = hot_buffer(self._layout, len(rows))
                 calls += self._read_lone(rows, hot)
                 dest = piece.dest
                 if isinstance(dest, slice):
@@ -165,23 +148,13 @@ class RawRows:
 
         return read
 
-    @property
-    def _hot_rows(self) -> int:
-        return max(1, _HOT_NBYTES // max(1, self._layout.row_nbytes))
-
-    def _hot(self, rows: int) -> np.ndarray:
-        """This thread's buffer of so many stored rows."""
-        layout = self._layout
-        hot = scratch("rows", rows * layout.row_nbytes).view(layout.dtype)
-        return hot.reshape(rows, *layout.shape[1:])
-
     def _read_lone(self, rows: np.ndarray, hot: np.ndarray) -> int:
         """Stored rows (int64, ascending) to those of `hot`; how many of them are stored."""
         layout = self._layout
         chunks = rows // layout.chunk_shape[0]
         held = (layout.stored[chunks] != layout.chunk_nbytes) & (layout.file[chunks] >= 0)
         if held.any():
-            row_runs(layout, int(rows[held][0]), int(rows[held][0]) + 1)  # raises
+            self._runs.of(int(rows[held][0]), int(rows[held][0]) + 1)  # raises
         with RowsNamed(layout, (int(rows[0]), int(rows[-1]) + 1)):
             return read_lone(layout, self._files, rows, hot)
 
@@ -191,12 +164,12 @@ class RawRows:
         calls = total = 0
         flat = rows.reshape(-1).view(np.uint8)
         with RowsNamed(layout, (start, stop)):
-            for file, offset, nbytes, at in row_runs(layout, start, stop):
-                if file < 0:
-                    n = nbytes // max(1, layout.row_nbytes)
-                    rows[at : at + n] = layout.fill
+            for run in self._runs.of(start, stop):
+                if run.file < 0:
+                    n = run.nbytes // max(1, layout.row_nbytes)
+                    rows[run.at : run.at + n] = layout.fill
                     continue
-                begin = at * layout.row_nbytes
-                calls += self._files.read_at(file, offset, flat[begin : begin + nbytes])
-                total += nbytes
+                begin = run.at * layout.row_nbytes
+                calls += self._files.read_at(run.file, run.offset, flat[begin : begin + run.nbytes])
+                total += run.nbytes
         counters.add(read_calls=calls, read_bytes=total, read_s=time.perf_counter() - began)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +19,16 @@ GAP_NBYTES = 64 << 10
 # Chunks are read together up to this many bytes: more saves few calls, and each thread holds as many.
 TOGETHER_NBYTES = 256 << 10
 
-# File (-1 where nothing is stored), offset, bytes, row in the buffer of the rows asked for.
-RowRun = tuple[int, int, int, int]
+
+class RowRun(NamedTuple):
+    """Rows that are read with one call: `nbytes` bytes at `offset` of file number `file`, -1 where none are
+    stored. Their first is stored row `row`, and number `at` of the rows asked for."""
+
+    file: int
+    offset: int
+    nbytes: int
+    at: int
+    row: int
 
 
 @dataclass(slots=True)
@@ -33,39 +44,101 @@ class ChunkRun:
     chunks: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
-def row_runs(layout: Layout, start: int, stop: int) -> list[RowRun]:
-    """Where rows `start:stop` lie, of raw chunks of whole rows. Raises for a chunk of another size."""
-    row_nbytes, chunk_rows = layout.row_nbytes, layout.chunk_shape[0]
-    first, last = start // chunk_rows, (stop - 1) // chunk_rows + 1
-    if last - first == 1 and layout.stored[first] == layout.chunk_nbytes:
-        begin = int(layout.offset[first]) + (start - first * chunk_rows) * row_nbytes
-        return [(int(layout.file[first]), begin, (stop - start) * row_nbytes, 0)]
-    file, offset = layout.file[first:last], layout.offset[first:last]
-    held = (layout.stored[first:last] != layout.chunk_nbytes) & (file >= 0)
-    if held.any():
-        chunk = first + int(np.flatnonzero(held)[0])
-        found = int(layout.stored[chunk])
-        raise damaged(layout, chunk, f"it has {found} stored bytes, expected {layout.chunk_nbytes}")
-    if last - first > 1:
-        joined = (file[1:] == file[:-1]) & (
-            (offset[1:] == offset[:-1] + layout.chunk_nbytes) | (file[1:] < 0)
+class RowRuns:
+    """Where rows of raw chunks of whole rows lie: as few runs as there can be, found once. Thread-safe."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def of(self, start: int, stop: int) -> list[RowRun]:
+        """The runs of rows `start:stop`. Raises `CorruptChunkError` for a chunk of another size."""
+        table, row_nbytes = self._table, self._layout.row_nbytes
+        table.check(start, stop)
+        first, behind = np.searchsorted(table.begin, (start, stop - 1), side="right").tolist()
+        runs = []
+        for number in range(first - 1, behind):
+            begin = int(table.begin[number])
+            lo, hi = max(start, begin), min(stop, int(table.end[number]))
+            offset = int(table.offset[number]) + (lo - begin) * row_nbytes
+            runs.append(RowRun(int(table.file[number]), offset, (hi - lo) * row_nbytes, lo - start, lo))
+        return runs
+
+    def of_all(self, starts: np.ndarray, stops: np.ndarray) -> list[RowRun]:
+        """As `of`, for the rows of several stretches, one behind the other: int64 (stretches,) each."""
+        table, row_nbytes = self._table, self._layout.row_nbytes
+        if len(table.odd):
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                table.check(start, stop)
+        first = np.searchsorted(table.begin, starts, side="right") - 1
+        each = np.searchsorted(table.begin, stops - 1, side="right") - first
+        stretch = np.repeat(np.arange(len(starts)), each)
+        number = np.arange(len(stretch)) + (first - np.cumsum(each) + each)[stretch]
+        begin = table.begin[number]
+        lo = np.maximum(begin, starts[stretch])
+        rows = np.minimum(table.end[number], stops[stretch]) - lo
+        columns = (
+            table.file[number],
+            table.offset[number] + (lo - begin) * row_nbytes,
+            rows * row_nbytes,
+            np.cumsum(rows) - rows,
+            lo,
         )
-        begins = np.concatenate([[0], np.flatnonzero(~joined) + 1])
-    else:
-        begins = np.zeros(1, np.int64)
-    ends = np.append(begins[1:], last - first)
-    lo = np.maximum((first + begins) * chunk_rows, start)
-    hi = np.minimum((first + ends) * chunk_rows, stop)
-    offsets = offset[begins] + (lo - (first + begins) * chunk_rows) * row_nbytes
-    return list(
-        zip(
-            file[begins].tolist(),
-            offsets.tolist(),
-            ((hi - lo) * row_nbytes).tolist(),
-            (lo - start).tolist(),
-            strict=True,
+        return [RowRun(*run) for run in zip(*(column.tolist() for column in columns), strict=True)]
+
+    @functools.cached_property
+    def _table(self) -> _RunTable:
+        layout = self._layout
+        file, offset, chunk_rows = layout.file, layout.offset, layout.chunk_shape[0]
+        joined = file[1:] == file[:-1]
+        joined &= (offset[1:] == offset[:-1] + layout.chunk_nbytes) | (file[1:] < 0)
+        first = np.concatenate([[0], np.flatnonzero(~joined) + 1])
+        begin = first * chunk_rows
+        odd = np.flatnonzero((layout.stored != layout.chunk_nbytes) & (file >= 0))
+        return _RunTable(
+            layout, begin, np.append(begin[1:], layout.shape[0]), file[first], offset[first], odd
         )
-    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RunTable:
+    """Rows `begin:end` of each run, ascending, its file and offset, all int64 (runs,); the chunks of `odd`
+    size (int64)."""
+
+    layout: Layout
+    begin: np.ndarray
+    end: np.ndarray
+    file: np.ndarray
+    offset: np.ndarray
+    odd: np.ndarray
+
+    def check(self, start: int, stop: int) -> None:
+        """Raise where rows `start:stop` lie in a chunk of another size than its rows take."""
+        if not len(self.odd):
+            return
+        layout, chunk_rows = self.layout, self.layout.chunk_shape[0]
+        at = int(np.searchsorted(self.odd, start // chunk_rows))
+        if at < len(self.odd) and self.odd[at] * chunk_rows < stop:
+            chunk = int(self.odd[at])
+            found = int(layout.stored[chunk])
+            raise damaged(layout, chunk, f"it has {found} stored bytes, expected {layout.chunk_nbytes}")
+
+
+def near_each_other(runs: Sequence[RowRun]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """What to have fetched ahead for `runs`, file by file: ranges of bytes, offset and number of each.
+
+    Runs that lie near each other are one, with what lies between them.
+    """
+    for file, group in itertools.groupby(runs, key=lambda run: run.file):
+        if file < 0:
+            continue
+        ranges: list[tuple[int, int]] = []
+        for run in group:
+            if ranges and 0 <= run.offset - (end := sum(ranges[-1])) <= GAP_NBYTES:
+                begin, nbytes = ranges.pop()
+                ranges.append((begin, nbytes + run.offset - end + run.nbytes))
+            else:
+                ranges.append((run.offset, run.nbytes))
+        yield file, ranges
 
 
 def in_file_order(layout: Layout, bands: np.ndarray) -> np.ndarray:

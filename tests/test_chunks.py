@@ -307,7 +307,7 @@ def test_rows_that_lie_alone_are_read_by_a_call_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
 ) -> None:
     monkeypatch.setattr("oocloader.raw_rows.GAP_NBYTES", 0)
-    monkeypatch.setattr("oocloader.raw_rows._HOT_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.strewn.HOT_NBYTES", 1000)
     monkeypatch.setattr("oocloader.raw_rows.JOB_NBYTES", 10_000)
     array = rows_array(1000, dtype, sample_shape=(5, 3))
     options = LONE_LAYOUTS[layout]

@@ -68,14 +68,14 @@ def test_what_will_be_needed_is_fetched(folder: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Fetcher, "want", want)
     reader = reader_of(folder)
-    reader.will_need(1, 300, 7)
-    assert wanted == [(True, str(folder / "f1"), 300, 7)]
+    reader.will_need(1, [(300, 7), (400, 9)])
+    assert wanted == [(True, str(folder / "f1"), 300, 7), (True, str(folder / "f1"), 400, 9)]
     # What is wrong with a file is told of where it is read.
     (folder / "f2").unlink()
-    reader.will_need(2, 0, 7)
+    reader.will_need(2, [(0, 7)])
     reader.close()
-    reader.will_need(1, 300, 7)
-    assert len(wanted) == 1
+    reader.will_need(1, [(300, 7)])
+    assert len(wanted) == 2
 
 
 def test_nothing_is_fetched_once_closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

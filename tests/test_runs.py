@@ -8,7 +8,16 @@ import pytest
 from oocloader.codecs.chain import Chain
 from oocloader.errors import CorruptChunkError
 from oocloader.layout import Files, Layout
-from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, chunk_runs, in_file_order, row_runs, stretches
+from oocloader.runs import (
+    GAP_NBYTES,
+    TOGETHER_NBYTES,
+    RowRun,
+    RowRuns,
+    chunk_runs,
+    in_file_order,
+    near_each_other,
+    stretches,
+)
 
 ROW, CHUNK_ROWS = 10, 4
 CHUNK = ROW * CHUNK_ROWS
@@ -46,19 +55,46 @@ def layout_of(places: list[tuple[int, int]], *, stored: list[int] | None = None,
 )
 def test_runs_of_rows(start: int, stop: int, expected: list[tuple[int, int, int, int]]) -> None:
     layout = layout_of([(0, 100), (0, 140), (0, 500), (1, 0), (-1, 0), (-1, 0)])
-    found = row_runs(layout, start, stop)
+    found = RowRuns(layout).of(start, stop)
     # Where nothing is stored there is no offset.
-    assert [run if run[0] >= 0 else (-1, 0, *run[2:]) for run in found] == [
-        run if run[0] >= 0 else (-1, 0, *run[2:]) for run in expected
+    assert [(run.file, run.offset * (run.file >= 0), run.nbytes, run.at) for run in found] == [
+        (file, offset * (file >= 0), nbytes, at) for file, offset, nbytes, at in expected
     ]
+    assert [run.row for run in found] == [start + run.at for run in found]
 
 
 def test_a_raw_chunk_of_another_size_is_damaged() -> None:
     layout = layout_of([(0, 0), (0, 40), (0, 80)], stored=[40, 39, 40])
-    assert row_runs(layout, 0, 4) == [(0, 0, 40, 0)]
+    assert RowRuns(layout).of(0, 4) == [RowRun(0, 0, 40, 0, 0)]
     with pytest.raises(CorruptChunkError, match="39 stored bytes, expected 40") as caught:
-        row_runs(layout, 0, 12)
+        RowRuns(layout).of(0, 12)
     assert caught.value.chunk == (1, 0)
+
+
+def test_runs_of_several_stretches() -> None:
+    layout = layout_of([(0, 100), (0, 140), (0, 500), (1, 0), (-1, 0), (-1, 0)])
+    # Each stretch begins a run, also where the one before ends there.
+    assert RowRuns(layout).of_all(np.array([1, 3, 14]), np.array([3, 9, 23])) == [
+        RowRun(0, 110, 20, 0, 1),
+        RowRun(0, 130, 50, 2, 3),
+        RowRun(0, 500, 10, 7, 8),
+        RowRun(1, 20, 20, 8, 14),
+        RowRun(-1, 0, 70, 10, 16),
+    ]
+    with pytest.raises(CorruptChunkError, match="39 stored bytes"):
+        RowRuns(layout_of([(0, 0), (0, 40)], stored=[40, 39])).of_all(np.array([0, 6]), np.array([2, 7]))
+
+
+def test_what_lies_near_is_fetched_together() -> None:
+    far = 300 + GAP_NBYTES
+    runs = [(0, 100, 50), (0, 200, 50), (0, far, 7), (-1, 0, 9), (1, 0, 5), (1, 5, 5), (0, 3, 4), (0, 2, 1)]
+    made = [RowRun(file, offset, nbytes, 0, 0) for file, offset, nbytes in runs]
+    # What lies before the run before it is wanted by itself.
+    assert list(near_each_other(made)) == [
+        (0, [(100, 150), (far, 7)]),
+        (1, [(0, 10)]),
+        (0, [(3, 4), (2, 1)]),
+    ]
 
 
 def chunks_of(layout: Layout, chunks: list[int]) -> list[tuple[int, int, int, list[int]]]:
