@@ -19,6 +19,9 @@ from oocloader.pieces import Piece, place
 from oocloader.read import JOB_NBYTES, Job, Target
 from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, ChunkRun, chunk_runs, in_file_order, stretches
 
+# To remember where in samples a chunk lies takes about half a kilobyte.
+_MOST_CUTS = 4096
+
 
 class DecodedRows:
     """The rows of one array of any chunks. Thread-safe. Memory belongs to the caller."""
@@ -28,6 +31,8 @@ class DecodedRows:
         self._files = files
         # Worked out once: that takes longer than to decode a small chunk.
         self._chunk_nbytes, self._row_nbytes, self._grid = layout.chunk_nbytes, layout.row_nbytes, layout.grid
+        self._chunks_across = math.prod(self._grid[1:])
+        self._cuts: dict[int, tuple[tuple[slice, ...], tuple[slice, ...]]] = {}
         self._straight = layout.whole_rows and layout.dtype.isnative
         self._raw = layout.chain.raw
         # Chunks that are worth one job.
@@ -218,20 +223,33 @@ class DecodedRows:
 
     def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
         """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""
-        layout = self._layout
-        index = np.unravel_index(chunk, self._grid)
-        across = tuple(
-            slice(int(i) * c, min((int(i) + 1) * c, n))
-            for i, c, n in zip(index[1:], layout.chunk_shape[1:], layout.shape[1:], strict=True)
-        )
-        first = int(index[0]) * layout.chunk_shape[0]
+        band, number = divmod(chunk, self._chunks_across)
+        of_sample, of_chunk = self._cut(number)
         if decoded is None:
             for piece in pieces:
-                out[(piece.dest, *across)] = layout.fill
+                out[(piece.dest, *of_sample[1:])] = self._layout.fill
             return
-        values = self._values(decoded)
-        values = values[(slice(None), *(slice(0, part.stop - part.start) for part in across))]
-        part_of_out = out[(slice(None), *across)]
+        first = band * self._layout.chunk_shape[0]
+        values, part_of_out = self._values(decoded)[of_chunk], out[of_sample]
         for piece in pieces:
             rows = values[piece.start - first : piece.stop - first]
             place(part_of_out, piece.dest, rows if piece.pick is None else rows[piece.pick])
+
+    def _cut(self, number: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """What chunk `number` of a band has of samples, and what of the chunk that is, all rows of both."""
+        found = self._cuts.get(number)
+        if found is None:
+            layout = self._layout
+            sizes = layout.chunk_shape[1:]
+            begins = [
+                int(i) * c for i, c in zip(np.unravel_index(number, self._grid[1:]), sizes, strict=True)
+            ]
+            ends = [min(lo + c, n) for lo, c, n in zip(begins, sizes, layout.shape[1:], strict=True)]
+            parts = list(zip(begins, ends, strict=True))
+            found = (
+                (slice(None), *(slice(lo, hi) for lo, hi in parts)),
+                (slice(None), *(slice(0, hi - lo) for lo, hi in parts)),
+            )
+            if len(self._cuts) < _MOST_CUTS:
+                self._cuts[number] = found
+        return found

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 Dest = slice | np.ndarray
 
@@ -66,12 +65,9 @@ def _items(out: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     item = np.dtype((np.void, nbytes))
     if axes == 1 and out.flags.c_contiguous and rows.flags.c_contiguous:
         return out.reshape(-1).view(item), rows.reshape(-1).view(item)
-    found = []
-    for array in (out, rows):
-        shape, strides = array.shape[:axes], array.strides[:axes]
-        flat = as_strided(array, (*shape, nbytes // itemsize), (*strides, itemsize))
-        found.append(flat.view(item)[..., 0])
-    return found[0], found[1]
+    # These axes follow each other in memory, so this copies nothing.
+    flat = (*out.shape[:axes], nbytes // itemsize), (*rows.shape[:axes], nbytes // itemsize)
+    return out.reshape(flat[0]).view(item)[..., 0], rows.reshape(flat[1]).view(item)[..., 0]
 
 
 def cut(piece: Piece, rows: int) -> list[Piece]:

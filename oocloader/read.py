@@ -34,6 +34,9 @@ _CORES = os.cpu_count() or 1
 # Where chunks are read and decoded in less, threads wait longer for the interpreter than they work: two were
 # 1.1 times as fast as one for LZ4 chunks of 49 kB, and 0.9 times for those of 12 kB.
 _HANDOVER_S = 10e-6
+# To start a thread and to share the interpreter takes its time too: two threads read what takes one thread
+# 1 ms 0.8 times as fast, and what takes it 6 ms 1.2 times.
+_ALONE_S = 2e-3
 # What a job may make resident of a mapping that it gathers rows from and then lets go of: with half of it,
 # rows of 12 KiB came 0.7 times as fast.
 GATHERED_NBYTES = 48 << 20
@@ -100,8 +103,9 @@ def read_rows(
     if not alone:
         began = time.perf_counter()
         jobs.pop(0)()
+        took = time.perf_counter() - began
         calls = target.counters.read_calls + target.counters.chunks_decoded
-        alone = time.perf_counter() - began < calls * _HANDOVER_S
+        alone = took * len(jobs) < _ALONE_S or took < calls * _HANDOVER_S
     if alone:
         for job in jobs:
             job()
