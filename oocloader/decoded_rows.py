@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
+import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,11 +21,59 @@ from oocloader.damage import RowsNamed, damaged
 from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.pieces import Piece, place
-from oocloader.read import JOB_NBYTES, Job, Target
+from oocloader.read import HANDOVER_S, JOB_NBYTES, Job, Target
 from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, ChunkRun, chunk_runs, in_file_order, stretches
+from oocloader.tiles import Tiling
+from oocloader.timing import Counters
 
-# To remember where in samples a chunk lies takes about half a kilobyte.
-_MOST_CUTS = 4096
+# Brings the stored bytes of a chunk (its number, its band) to where they are wanted; None: nothing is stored.
+_Bring = Callable[[int, int, np.ndarray | None], None]
+
+
+_Decode = Callable[[list[int], dict[int, list[Piece]], np.ndarray, Counters], None]
+
+
+_APART_JOBS = 64
+
+
+class _Turn:
+    """The lock of whoever decodes quick chunks: a thread at a time, since each would wait for the interpreter
+    between two of its chunks."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            # A thread that is not in the child may have held it.
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self.lock = threading.Lock()
+
+
+_turn = _Turn()
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What a job did: system calls, bytes read, chunks, and seconds of reading, decoding and placing."""
+
+    calls: int = 0
+    read: int = 0
+    chunks: int = 0
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    placing_s: float = 0.0
+
+    def add_to(self, counters: Counters, chunk_nbytes: int) -> None:
+        counters.add(
+            read_calls=self.calls,
+            read_bytes=self.read,
+            read_s=self.read_s,
+            decode_s=self.decode_s,
+            gather_s=self.placing_s,
+            chunks_decoded=self.chunks,
+            decoded_bytes=self.chunks * chunk_nbytes,
+        )
 
 
 class DecodedRows:
@@ -30,18 +83,22 @@ class DecodedRows:
         self._layout = layout
         self._files = files
         # Worked out once: that takes longer than to decode a small chunk.
-        self._chunk_nbytes, self._row_nbytes, self._grid = layout.chunk_nbytes, layout.row_nbytes, layout.grid
-        self._chunks_across = math.prod(self._grid[1:])
-        self._cuts: dict[int, tuple[tuple[slice, ...], tuple[slice, ...]]] = {}
+        self._chunk_nbytes, self._row_nbytes = layout.chunk_nbytes, layout.row_nbytes
+        self._chunks_across = math.prod(layout.grid[1:])
+        self._tiling, self._single = Tiling(layout), Tiling(layout, most_nbytes=0)
         self._straight = layout.whole_rows and layout.dtype.isnative
         self._raw = layout.chain.raw
+        # Whether decoding a chunk takes less than handing the interpreter over, as far as is known.
+        self._quick = False
+        # Jobs until it is tried again whether one at a time is quicker.
+        self._apart = 0
         # Chunks that are worth one job.
         self._per_job = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
         # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
         stored = largest = int(layout.stored.max(initial=0))
         if self._per_job > 1:
             stored = max(largest, min(TOGETHER_NBYTES, self._per_job * (largest + GAP_NBYTES)))
-        decoded = layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
+        decoded = self._tiling.chunks * layout.chunk_nbytes + layout.chain.scratch_nbytes(layout.chunk_nbytes)
         self.scratch_nbytes = stored + decoded + layout.chunk_shape[0] * layout.row_nbytes
         # The shape of a box that is read as one.
         self.unit = layout.chunk_shape
@@ -98,75 +155,165 @@ class DecodedRows:
         with RowsNamed(layout, chunk):
             self._files.read_at(file, int(layout.offset[chunk]), stored)
         decoded = self._decoded(chunk, stored, scratch("decoded", layout.chunk_nbytes))
-        place(out[tuple(dest)], slice(None), self._values(decoded)[tuple(held)])
+        place(out[tuple(dest)], slice(None), self._single.values(decoded)[tuple(held)])
 
     def _band_jobs(self, pieces: dict[int, list[Piece]], out: np.ndarray, target: Target) -> list[Job]:
         """Jobs that decode the chunks of bands and put the rows of their `pieces` into `out`."""
-        chunks = in_file_order(self._layout, np.fromiter(pieces, np.int64, len(pieces))).tolist()
-        groups = [chunks[at : at + self._per_job] for at in range(0, len(chunks), self._per_job)]
+        bands = np.fromiter(pieces, np.int64, len(pieces))
+        together = self._tiling.chunks
+        decode: _Decode
+        if together == 1:
+            decode = self._decode_chunks
+            groups = _groups(in_file_order(self._layout, bands), self._per_job)
+        else:
+            decode = self._decode_tiles
+            across = self._chunks_across // together
+            tiles = (bands[:, np.newaxis] * across + np.arange(across)).reshape(-1)
+            groups = _groups(tiles, max(1, self._per_job // together))
         for group in groups:
-            for file, offset, nbytes in stretches(self._layout, group):
+            chunks = (group[:, np.newaxis] * together + np.arange(together)).reshape(-1)
+            for file, offset, nbytes in stretches(self._layout, chunks):
                 self._files.will_need(file, [(offset, nbytes)])
         return [
-            (lambda group=group: self._decode(group, pieces, out, target))  # type: ignore[misc]  # binds group
+            functools.partial(self._run, decode, group.tolist(), pieces, out, target.counters)
             for group in groups
         ]
 
-    def _decode(
-        self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, target: Target
+    def _run(
+        self,
+        decode: _Decode,
+        group: list[int],
+        pieces: dict[int, list[Piece]],
+        out: np.ndarray,
+        counters: Counters,
     ) -> None:
-        layout = self._layout
+        """Carry out a job; where chunks are quickly decoded, in its turn."""
+        if self._apart:
+            self._apart -= 1
+        in_turn = self._quick and not self._apart
+        with _turn.lock if in_turn else contextlib.nullcontext():
+            began, worked = time.perf_counter(), time.thread_time()
+            decode(group, pieces, out, counters)
+            worked = time.thread_time() - worked
+            took = time.perf_counter() - began
+        # How long it takes is told by the work: beside others, it is waiting for the interpreter too.
+        self._quick = not self._raw and worked < len(group) * self._tiling.chunks * HANDOVER_S
+        if in_turn and took > 2 * worked:
+            # It waits for the disk, which others need not wait for.
+            self._apart = _APART_JOBS
+
+    def _decode_chunks(
+        self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters
+    ) -> None:
         # Where chunks go that lie there as they are decoded.
         straight = out.reshape(-1).view(np.uint8) if self._straight else None
-        calls = read = decoded = 0
-        read_s = decode_s = placing_s = 0.0
+        sums = _Sums()
+
+        def bring(chunk: int, band: int, stored: np.ndarray | None) -> None:
+            whole = pieces[band][0]
+            if stored is None:
+                self._fill(chunk, pieces[band], out)
+            elif (
+                straight is not None
+                and len(pieces[band]) == 1
+                and isinstance(whole.dest, slice)
+                and whole.rows == self._layout.chunk_shape[0]
+            ):
+                begin = whole.dest.start * self._row_nbytes
+                self._decode_to(chunk, stored, straight[begin : begin + self._chunk_nbytes])
+            else:
+                decoded = self._decoded(chunk, stored, scratch("decoded", self._chunk_nbytes))
+                began = time.perf_counter()
+                self._place(chunk, decoded, pieces[band], out)
+                sums.placing_s += time.perf_counter() - began
+
+        self._read(chunks, bring, sums)
+        sums.add_to(counters, self._chunk_nbytes)
+
+    def _decode_tiles(
+        self, tiles: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters
+    ) -> None:
+        together, chunk_nbytes = self._tiling.chunks, self._chunk_nbytes
+        decoded = scratch("decoded", together * chunk_nbytes)
+        sums = _Sums()
+        for tile in tiles:
+            first = tile * together
+
+            def bring(chunk: int, band: int, stored: np.ndarray | None, first: int = first) -> None:
+                slot = decoded[(chunk - first) * chunk_nbytes : (chunk - first + 1) * chunk_nbytes]
+                if stored is None:
+                    slot.view(self._layout.dtype)[:] = self._layout.fill
+                else:
+                    self._decode_to(chunk, stored, slot)
+
+            if self._runs_of_tiles[tile]:
+                self._read_tile(first, decoded, sums)
+            else:
+                chunks = np.arange(first, first + together)
+                order = np.lexsort((self._layout.offset[chunks], self._layout.file[chunks]))
+                self._read(chunks[order].tolist(), bring, sums)
+            began = time.perf_counter()
+            self._place(first, decoded, pieces[first // self._chunks_across], out)
+            sums.placing_s += time.perf_counter() - began
+        sums.add_to(counters, chunk_nbytes)
+
+    @functools.cached_property
+    def _runs_of_tiles(self) -> np.ndarray:
+        """Whether the chunks of each tile are raw and lie one behind the other: bool (tiles,)."""
+        layout, together = self._layout, self._tiling.chunks
+        if not self._raw:
+            return np.zeros(len(layout.file) // together, bool)
+        file, offset, stored = (
+            column.reshape(-1, together) for column in (layout.file, layout.offset, layout.stored)
+        )
+        behind = offset[:, :1] + np.arange(together) * self._chunk_nbytes
+        there = (file == file[:, :1]) & (file >= 0)
+        return np.asarray((there & (offset == behind) & (stored == self._chunk_nbytes)).all(axis=1))
+
+    def _read_tile(self, first: int, decoded: np.ndarray, sums: _Sums) -> None:
+        """Read raw chunks, from number `first` on, that lie one behind the other."""
+        layout, together = self._layout, self._tiling.chunks
+        file, begin = int(layout.file[first]), int(layout.offset[first])
+        if begin + decoded.nbytes > layout.files.size[file]:
+            for chunk in range(first, first + together):
+                self._check_end(chunk)  # raises for one of them
+        began = time.perf_counter()
+        with RowsNamed(layout, first):
+            sums.calls += self._files.read_at(file, begin, decoded)
+        sums.read_s += time.perf_counter() - began
+        sums.read += decoded.nbytes
+        sums.chunks += together
+
+    def _read(self, chunks: list[int], bring: _Bring, sums: _Sums) -> None:
+        """Read chunks, which are in file order, and have each decoded: None where it is not stored."""
+        layout = self._layout
         for file, found in itertools.groupby(chunk_runs(layout, chunks), lambda run: run.file):
             runs = list(found)
             if file < 0:
                 for run in runs:
                     for chunk, band, _, _ in run.chunks:
-                        self._place(chunk, None, pieces[band], out)
+                        bring(chunk, band, None)
                 continue
             with RowsNamed(layout, runs[0].chunks[0][0]), self._files.opened(file) as fd:
                 for run in runs:
-                    took = self._decode_run(fd, run, pieces, out, straight)
-                    calls += took[0]
-                    read_s += took[1]
-                    decode_s += took[2]
-                    placing_s += took[3]
-                    read += run.end - run.begin
-                    decoded += len(run.chunks)
-        target.counters.add(
-            read_calls=calls,
-            read_bytes=read,
-            read_s=read_s,
-            decode_s=decode_s,
-            gather_s=placing_s,
-            chunks_decoded=decoded,
-            decoded_bytes=decoded * self._chunk_nbytes,
-        )
+                    self._read_run(fd, run, bring, sums)
 
-    def _decode_run(
-        self,
-        fd: int,
-        run: ChunkRun,
-        pieces: dict[int, list[Piece]],
-        out: np.ndarray,
-        straight: np.ndarray | None,
-    ) -> tuple[int, float, float, float]:
-        """Read a run and decode its chunks: system calls, seconds of reading, of decoding, of placing."""
+    def _read_run(self, fd: int, run: ChunkRun, bring: _Bring, sums: _Sums) -> None:
         if run.end > self._layout.files.size[run.file]:
             for chunk, *_ in run.chunks:
                 self._check_end(chunk)  # raises for one of them
         began = time.perf_counter()
         stored = scratch("stored", run.end - run.begin)
         with RowsNamed(self._layout, run.chunks[0][0]):
-            calls = self._files.read(fd, run.file, run.begin, stored)
+            sums.calls += self._files.read(fd, run.file, run.begin, stored)
         ready = time.perf_counter()
-        placing = 0.0
+        placing = sums.placing_s
         for chunk, band, at, nbytes in run.chunks:
-            placing += self._decode_one(chunk, stored[at : at + nbytes], pieces[band], out, straight)
-        return calls, ready - began, time.perf_counter() - ready - placing, placing
+            bring(chunk, band, stored[at : at + nbytes])
+        sums.read += run.end - run.begin
+        sums.chunks += len(run.chunks)
+        sums.read_s += ready - began
+        sums.decode_s += time.perf_counter() - ready - (sums.placing_s - placing)
 
     def _check_end(self, chunk: int) -> None:
         """Raise where the bytes of a chunk end behind the end of its file."""
@@ -176,80 +323,38 @@ class DecodedRows:
         if end > size:
             raise damaged(layout, chunk, f"it ends at byte {end} of a file of {size} bytes")
 
-    def _decode_one(
-        self,
-        chunk: int,
-        stored: np.ndarray,
-        pieces: list[Piece],
-        out: np.ndarray,
-        straight: np.ndarray | None,
-    ) -> float:
-        """Bring a chunk to its rows; the seconds that went into placing them once decoded."""
-        whole = pieces[0]
-        if (
-            straight is not None
-            and len(pieces) == 1
-            and isinstance(whole.dest, slice)
-            and whole.rows == self._layout.chunk_shape[0]
-        ):
-            begin = whole.dest.start * self._row_nbytes
-            self._decoded(chunk, stored, straight[begin : begin + self._chunk_nbytes], straight=True)
-            return 0.0
-        decoded = self._decoded(chunk, stored, scratch("decoded", self._chunk_nbytes))
-        began = time.perf_counter()
-        self._place(chunk, decoded, pieces, out)
-        return time.perf_counter() - began
-
-    def _decoded(
-        self, chunk: int, stored: np.ndarray, out: np.ndarray, *, straight: bool = False
-    ) -> np.ndarray:
-        """The bytes of a chunk: in `out` if they had to be decoded, or where they go `straight` there."""
-        if self._raw and not straight and stored.nbytes == out.nbytes:
+    def _decoded(self, chunk: int, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """The bytes of a chunk: where they are, or in `out` if they had to be decoded."""
+        if self._raw and stored.nbytes == out.nbytes:
             return stored
+        self._decode_to(chunk, stored, out)
+        return out
+
+    def _decode_to(self, chunk: int, stored: np.ndarray, out: np.ndarray) -> None:
         try:
             self._layout.chain.decode(stored, out, int(self._layout.mask[chunk]))
         except CodecError as error:
             raise damaged(self._layout, chunk, str(error)) from error
-        return out
 
-    def _values(self, decoded: np.ndarray) -> np.ndarray:
-        """The values of a whole decoded chunk, in its shape and in the byte order of the store."""
-        layout = self._layout
-        values = decoded.view(layout.dtype)
-        if layout.axes is None:
-            return values.reshape(layout.chunk_shape)
-        shape = tuple(layout.chunk_shape[axis] for axis in layout.axes)
-        return values.reshape(shape).transpose(np.argsort(layout.axes))
+    def _fill(self, chunk: int, pieces: list[Piece], out: np.ndarray) -> None:
+        """The fill value for the rows of `pieces` that lie in a chunk, or in the tile that begins with it."""
+        part = self._tiling.of(out, chunk % self._chunks_across // self._tiling.chunks)
+        for piece in pieces:
+            part[piece.dest] = self._layout.fill
 
-    def _place(self, chunk: int, decoded: np.ndarray | None, pieces: list[Piece], out: np.ndarray) -> None:
-        """Copy a decoded chunk, or the fill value, to the rows of `pieces` in `out`."""
+    def _place(self, chunk: int, decoded: np.ndarray, pieces: list[Piece], out: np.ndarray) -> None:
+        """Copy a decoded chunk, or the tile that begins with it, to the rows of `pieces` in `out`."""
         band, number = divmod(chunk, self._chunks_across)
-        of_sample, of_chunk = self._cut(number)
-        if decoded is None:
-            for piece in pieces:
-                out[(piece.dest, *of_sample[1:])] = self._layout.fill
-            return
+        part = self._tiling.of(out, number // self._tiling.chunks)
+        values = self._tiling.values(decoded)
+        if values.shape[1:] != part.shape[1:]:
+            # Beyond the edge of samples there is more of the chunk.
+            values = values[(slice(None), *map(slice, part.shape[1:]))]
         first = band * self._layout.chunk_shape[0]
-        values, part_of_out = self._values(decoded)[of_chunk], out[of_sample]
         for piece in pieces:
             rows = values[piece.start - first : piece.stop - first]
-            place(part_of_out, piece.dest, rows if piece.pick is None else rows[piece.pick])
+            place(part, piece.dest, rows if piece.pick is None else rows[piece.pick])
 
-    def _cut(self, number: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """What chunk `number` of a band has of samples, and what of the chunk that is, all rows of both."""
-        found = self._cuts.get(number)
-        if found is None:
-            layout = self._layout
-            sizes = layout.chunk_shape[1:]
-            begins = [
-                int(i) * c for i, c in zip(np.unravel_index(number, self._grid[1:]), sizes, strict=True)
-            ]
-            ends = [min(lo + c, n) for lo, c, n in zip(begins, sizes, layout.shape[1:], strict=True)]
-            parts = list(zip(begins, ends, strict=True))
-            found = (
-                (slice(None), *(slice(lo, hi) for lo, hi in parts)),
-                (slice(None), *(slice(0, hi - lo) for lo, hi in parts)),
-            )
-            if len(self._cuts) < _MOST_CUTS:
-                self._cuts[number] = found
-        return found
+
+def _groups(numbers: np.ndarray, most: int) -> list[np.ndarray]:
+    return [numbers[at : at + most] for at in range(0, len(numbers), most)]

@@ -32,8 +32,9 @@ JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
 _CORES = os.cpu_count() or 1
 # Where chunks are read and decoded in less, threads wait longer for the interpreter than they work: two were
-# 1.1 times as fast as one for LZ4 chunks of 49 kB, and 0.9 times for those of 12 kB.
-_HANDOVER_S = 10e-6
+# 0.5 to 0.8 times as fast as one for LZ4 chunks of 6 to 25 kB (7 to 15 microseconds), 0.7 to 1.3 times for
+# those of 49 kB (20), 1.0 times for zstd chunks of 12 kB (22), 1.4 to 1.6 times for those of 49 kB (40).
+HANDOVER_S = 25e-6
 # To start a thread and to share the interpreter takes its time too: two threads read what takes one thread
 # 1 ms 0.8 times as fast, and what takes it 6 ms 1.2 times.
 _ALONE_S = 2e-3
@@ -105,7 +106,7 @@ def read_rows(
         jobs.pop(0)()
         took = time.perf_counter() - began
         calls = target.counters.read_calls + target.counters.chunks_decoded
-        alone = took * len(jobs) < _ALONE_S or took < calls * _HANDOVER_S
+        alone = took * len(jobs) < _ALONE_S or took < calls * HANDOVER_S
     if alone:
         for job in jobs:
             job()

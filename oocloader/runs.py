@@ -183,7 +183,7 @@ def chunk_runs(layout: Layout, chunks: list[int]) -> Iterator[ChunkRun]:
         yield run
 
 
-def stretches(layout: Layout, chunks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def stretches(layout: Layout, chunks: Sequence[int] | np.ndarray) -> Iterator[tuple[int, int, int]]:
     """What to have fetched ahead for chunks, in files where they lie near each other: file, offset, bytes."""
     at = np.asarray(chunks)
     file = layout.file[at]

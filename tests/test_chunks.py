@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from chunked import Flip, open_files, write_layout
 from numbered import rows_array
+from oocloader import decoded_rows
 from oocloader.bands import Bands
 from oocloader.chunks import ChunkReader
 from oocloader.codecs import chain
@@ -623,3 +626,88 @@ def test_how_rows_are_read(
     reader = reader_of(written(tmp_path, FORMS[form], step=Flip() if coded else None)[0])
     assert (reader.chunk_rows, reader.row_access, reader.starts) == (chunk_rows, row_access, (0,))
     assert reader.scratch_nbytes > 0
+
+
+# -- quick chunks
+
+
+class Busy(Flip):
+    """Records how many chunks are decoded at a time; `work` is done for each."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self.most_at_once = 0
+        self._work = work
+        self._now = 0
+
+    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
+        with self._lock:
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        self._work()
+        found = super().decode(stored, out)
+        with self._lock:
+            self._now -= 1
+        return found
+
+
+def work_long() -> None:
+    """Compute, and let others compute too."""
+    until = time.thread_time() + 1e-4
+    while time.thread_time() < until:
+        pass
+    time.sleep(1e-3)
+
+
+def decoded_at_a_time(folder: Path, work: Callable[[], object]) -> int:
+    """The most chunks that three threads decode at a time, once it is known how long one takes."""
+    step = Busy(work)
+    array = rows_array(200, sample_shape=(64, 64))
+    reader = reader_of(write_layout(folder, array, (1, 64, 64), step=step))
+    order = Order(RowSet(0, 200), shuffle=True, seed=0, block=1, window=200)
+    deliver(reader, order)
+    step.most_at_once = 0
+    found, _ = deliver(reader, order, threads=3)
+    assert np.array_equal(found, array[numbers_of(order)])
+    return step.most_at_once
+
+
+def test_quick_chunks_are_decoded_by_a_thread_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oocloader.decoded_rows.JOB_NBYTES", 80 << 10)
+    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1e-3)
+    # Were it to wait in its turn, nobody would have to wait for it.
+    monkeypatch.setattr("oocloader.decoded_rows._APART_JOBS", 0)
+    assert decoded_at_a_time(tmp_path / "quick", lambda: time.sleep(1e-4)) == 1
+    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1e-5)
+    assert decoded_at_a_time(tmp_path / "slow", work_long) > 1
+
+
+def test_chunks_that_are_waited_for_are_read_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oocloader.decoded_rows.JOB_NBYTES", 80 << 10)
+    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1e-3)
+    assert decoded_at_a_time(tmp_path, lambda: time.sleep(5e-3)) > 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_forked_child_does_not_wait_for_whose_turn_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1.0)
+    array = rows_array(20, sample_shape=(8,))
+    reader = reader_of(write_layout(tmp_path, array, (1, 8), step=Flip()))
+    read(reader, 0, 20)
+    with decoded_rows._turn.lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if np.array_equal(read(reader, 0, 20), array) else 1)
+        until = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
+            time.sleep(0.01)
+        if ended == (0, 0):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert ended == (child, 0)
