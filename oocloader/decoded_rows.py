@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
-import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +18,8 @@ from oocloader.damage import RowsNamed, damaged
 from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.pieces import Piece, place
-from oocloader.read import HANDOVER_S, JOB_NBYTES, Job, Target
+from oocloader.quick import QuickJobs
+from oocloader.read import JOB_NBYTES, Job, Target
 from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, ChunkRun, chunk_runs, in_file_order, stretches
 from oocloader.tiles import Tiling
 from oocloader.timing import Counters
@@ -29,28 +27,8 @@ from oocloader.timing import Counters
 # Brings the stored bytes of a chunk (its number, its band) to where they are wanted; None: nothing is stored.
 _Bring = Callable[[int, int, np.ndarray | None], None]
 
-
+# What carries out a job: numbers of chunks, or of tiles, and the pieces of each band.
 _Decode = Callable[[list[int], dict[int, list[Piece]], np.ndarray, Counters], None]
-
-
-_APART_JOBS = 64
-
-
-class _Turn:
-    """The lock of whoever decodes quick chunks: a thread at a time, since each would wait for the interpreter
-    between two of its chunks."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            # A thread that is not in the child may have held it.
-            os.register_at_fork(after_in_child=self._renew)
-
-    def _renew(self) -> None:
-        self.lock = threading.Lock()
-
-
-_turn = _Turn()
 
 
 @dataclass(slots=True)
@@ -88,10 +66,7 @@ class DecodedRows:
         self._tiling, self._single = Tiling(layout), Tiling(layout, most_nbytes=0)
         self._straight = layout.whole_rows and layout.dtype.isnative
         self._raw = layout.chain.raw
-        # Whether decoding a chunk takes less than handing the interpreter over, as far as is known.
-        self._quick = False
-        # Jobs until it is tried again whether one at a time is quicker.
-        self._apart = 0
+        self._quick = QuickJobs()
         # Chunks that are worth one job.
         self._per_job = max(1, JOB_NBYTES // 2 // max(1, layout.chunk_nbytes))
         # What one call reads, a chunk decoded, what its codecs need, a band that two windows share.
@@ -174,33 +149,13 @@ class DecodedRows:
             chunks = (group[:, np.newaxis] * together + np.arange(together)).reshape(-1)
             for file, offset, nbytes in stretches(self._layout, chunks):
                 self._files.will_need(file, [(offset, nbytes)])
-        return [
-            functools.partial(self._run, decode, group.tolist(), pieces, out, target.counters)
-            for group in groups
-        ]
-
-    def _run(
-        self,
-        decode: _Decode,
-        group: list[int],
-        pieces: dict[int, list[Piece]],
-        out: np.ndarray,
-        counters: Counters,
-    ) -> None:
-        """Carry out a job; where chunks are quickly decoded, in its turn."""
-        if self._apart:
-            self._apart -= 1
-        in_turn = self._quick and not self._apart
-        with _turn.lock if in_turn else contextlib.nullcontext():
-            began, worked = time.perf_counter(), time.thread_time()
-            decode(group, pieces, out, counters)
-            worked = time.thread_time() - worked
-            took = time.perf_counter() - began
-        # How long it takes is told by the work: beside others, it is waiting for the interpreter too.
-        self._quick = not self._raw and worked < len(group) * self._tiling.chunks * HANDOVER_S
-        if in_turn and took > 2 * worked:
-            # It waits for the disk, which others need not wait for.
-            self._apart = _APART_JOBS
+        jobs: list[Job] = []
+        for group in groups:
+            job = functools.partial(decode, group.tolist(), pieces, out, target.counters)
+            # Nothing is decoded of raw chunks: few calls read and place many of them.
+            quick = functools.partial(self._quick.run, job, len(group) * together)
+            jobs.append(job if self._raw else quick)
+        return jobs
 
     def _decode_chunks(
         self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters

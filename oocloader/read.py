@@ -24,6 +24,7 @@ from oocloader.buffers import FAULT_NBYTES
 from oocloader.cost import Cost, banded_cost, row_count
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.pieces import Piece, cut, place, within
+from oocloader.quick import HANDOVER_S
 from oocloader.timing import Counters
 
 Job = Callable[[], None]
@@ -31,10 +32,6 @@ Job = Callable[[], None]
 JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
 _CORES = os.cpu_count() or 1
-# Where chunks are read and decoded in less, threads wait longer for the interpreter than they work: two were
-# 0.5 to 0.8 times as fast as one for LZ4 chunks of 6 to 25 kB (7 to 15 microseconds), 0.7 to 1.3 times for
-# those of 49 kB (20), 1.0 times for zstd chunks of 12 kB (22), 1.4 to 1.6 times for those of 49 kB (40).
-HANDOVER_S = 25e-6
 # To start a thread and to share the interpreter takes its time too: two threads read what takes one thread
 # 1 ms 0.8 times as fast, and what takes it 6 ms 1.2 times.
 _ALONE_S = 2e-3

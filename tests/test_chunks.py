@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from chunked import Flip, open_files, write_layout
 from numbered import rows_array
-from oocloader import decoded_rows
+from oocloader import quick
 from oocloader.bands import Bands
 from oocloader.chunks import ChunkReader
 from oocloader.codecs import chain
@@ -676,11 +676,11 @@ def test_quick_chunks_are_decoded_by_a_thread_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oocloader.decoded_rows.JOB_NBYTES", 80 << 10)
-    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1e-3)
+    monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1e-3)
     # Were it to wait in its turn, nobody would have to wait for it.
-    monkeypatch.setattr("oocloader.decoded_rows._APART_JOBS", 0)
+    monkeypatch.setattr("oocloader.quick._SIDE_BY_SIDE", 0)
     assert decoded_at_a_time(tmp_path / "quick", lambda: time.sleep(1e-4)) == 1
-    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1e-5)
+    monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1e-5)
     assert decoded_at_a_time(tmp_path / "slow", work_long) > 1
 
 
@@ -688,7 +688,7 @@ def test_chunks_that_are_waited_for_are_read_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oocloader.decoded_rows.JOB_NBYTES", 80 << 10)
-    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1e-3)
+    monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1e-3)
     assert decoded_at_a_time(tmp_path, lambda: time.sleep(5e-3)) > 1
 
 
@@ -696,11 +696,11 @@ def test_chunks_that_are_waited_for_are_read_side_by_side(
 def test_a_forked_child_does_not_wait_for_whose_turn_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oocloader.decoded_rows.HANDOVER_S", 1.0)
+    monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1.0)
     array = rows_array(20, sample_shape=(8,))
     reader = reader_of(write_layout(tmp_path, array, (1, 8), step=Flip()))
     read(reader, 0, 20)
-    with decoded_rows._turn.lock:
+    with quick._turn.lock:
         child = os.fork()
         if child == 0:
             os._exit(0 if np.array_equal(read(reader, 0, 20), array) else 1)
