@@ -453,7 +453,7 @@ def test_source_that_shrinks_on_the_way(tmp_path: Path, suffix: str, monkeypatch
         copy_array(source, sink, plan, **options)
 
     monkeypatch.setattr(write, "copy_array", copy_shrinking)
-    with pytest.raises(ChangedError, match=r"in\.npy"):
+    with pytest.raises(ChangedError, match=r"in\.npy: the file changed while it was converted: .* again"):
         convert(tmp_path / "in.npy", tmp_path / f"out{suffix}")
     assert os.listdir(tmp_path) == ["in.npy"]
 

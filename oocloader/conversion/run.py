@@ -297,6 +297,9 @@ def _source_watched(files: SourceFiles | None, work: Work) -> Iterator[None]:
         yield
     except ChangedError:
         work.keep = files is not None and files.few
+        if files is not None:
+            # Whoever reads it advises to open it again.
+            files.check()
         raise
 
 
