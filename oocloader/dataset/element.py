@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -53,6 +55,14 @@ def _assembled(structure: Any, arrays: Sequence[Any]) -> Any:
     return {key: arrays[index] for key, index in structure.items()}
 
 
+def _assembler(structure: Any) -> Callable[[Sequence[Any]], Any]:
+    """What makes an element of arrays: for `(x, y)`, a tenth of the time that a batch takes."""
+    parts = structure if isinstance(structure, tuple) else (structure,)
+    if all(isinstance(part, int) for part in parts) and structure != parts[:1]:
+        return operator.itemgetter(*parts)
+    return functools.partial(_assembled, structure)
+
+
 class Finish:
     """Arrays of a batch to an element, by one function that is traced once and runs where it is called.
 
@@ -67,6 +77,7 @@ class Finish:
         table: Callable[[], tuple[np.ndarray, np.ndarray]] | None,
     ) -> None:
         self._element = element
+        self._as_stored = _assembler(element.structure)
         self._table = table
         self._constants: dict[str, tuple[tf.Tensor, tf.Tensor]] = {}
         self._reading = threading.Lock()
@@ -85,7 +96,7 @@ class Finish:
     def __call__(self, arrays: Sequence[tf.Tensor], seed: Any, device: str) -> Any:
         """The element on `device`; `seed` is int32 (2,)."""
         if self._traced is None:
-            return self._element(arrays)
+            return self._as_stored(arrays)
         classes, weights = self._weights(device)
         with tf.device(device):
             return self._traced(classes, weights, seed, *arrays)
