@@ -15,7 +15,7 @@ import numpy as np
 from oocloader.errors import ClosedError
 from oocloader.pieces import Piece, place, split
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 # (band, first row, row behind the last, buffer of these rows) -> jobs that fill the buffer
 Decode = Callable[[int, int, int, np.ndarray], list[Job]]
 

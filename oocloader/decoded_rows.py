@@ -24,33 +24,35 @@ from oocloader.runs import GAP_NBYTES, TOGETHER_NBYTES, ChunkRun, chunk_runs, in
 from oocloader.tiles import Tiling
 from oocloader.timing import Counters
 
-# Brings the stored bytes of a chunk (its number, its band) to where they are wanted; None: nothing is stored.
-_Bring = Callable[[int, int, np.ndarray | None], None]
-
-# What carries out a job: numbers of chunks, or of tiles, and the pieces of each band.
-_Decode = Callable[[list[int], dict[int, list[Piece]], np.ndarray, Counters], None]
+# Called with the number of a chunk, its band and its stored bytes (None: nothing is stored), to decode it.
+_Take = Callable[[int, int, np.ndarray | None], None]
+# Decodes the chunks, or the tiles, of these numbers to their places in a buffer of rows, by the pieces of
+# each band: the seconds of reading.
+_Decode = Callable[[list[int], dict[int, list[Piece]], np.ndarray, Counters], float]
+# Chunks of a tile that take more than so many times their bytes in the file lie among those of other tiles.
+_COMPACT = 1.1
 
 
 @dataclass(slots=True)
 class _Sums:
-    """What a job did: system calls, bytes read, chunks, and seconds of reading, decoding and placing."""
+    """What a job counts, as `Counters` has it."""
 
-    calls: int = 0
-    read: int = 0
-    chunks: int = 0
+    read_calls: int = 0
+    read_bytes: int = 0
+    chunks_decoded: int = 0
     read_s: float = 0.0
     decode_s: float = 0.0
-    placing_s: float = 0.0
+    gather_s: float = 0.0
 
     def add_to(self, counters: Counters, chunk_nbytes: int) -> None:
         counters.add(
-            read_calls=self.calls,
-            read_bytes=self.read,
+            read_calls=self.read_calls,
+            read_bytes=self.read_bytes,
+            chunks_decoded=self.chunks_decoded,
+            decoded_bytes=self.chunks_decoded * chunk_nbytes,
             read_s=self.read_s,
             decode_s=self.decode_s,
-            gather_s=self.placing_s,
-            chunks_decoded=self.chunks,
-            decoded_bytes=self.chunks * chunk_nbytes,
+            gather_s=self.gather_s,
         )
 
 
@@ -135,22 +137,17 @@ class DecodedRows:
     def _band_jobs(self, pieces: dict[int, list[Piece]], out: np.ndarray, target: Target) -> list[Job]:
         """Jobs that decode the chunks of bands and put the rows of their `pieces` into `out`."""
         bands = np.fromiter(pieces, np.int64, len(pieces))
-        together = self._tiling.chunks
-        decode: _Decode
+        together = self._tiles.chunks
+        across = self._chunks_across // together
+        numbers = (bands[:, np.newaxis] * across + np.arange(across)).reshape(-1)
+        decode: _Decode = self._decode_tiles
         if together == 1:
-            decode = self._decode_chunks
-            groups = _groups(in_file_order(self._layout, bands), self._per_job)
-        else:
-            decode = self._decode_tiles
-            across = self._chunks_across // together
-            tiles = (bands[:, np.newaxis] * across + np.arange(across)).reshape(-1)
-            groups = _groups(tiles, max(1, self._per_job // together))
-        for group in groups:
-            chunks = (group[:, np.newaxis] * together + np.arange(together)).reshape(-1)
-            for file, offset, nbytes in stretches(self._layout, chunks):
-                self._files.will_need(file, [(offset, nbytes)])
+            decode, numbers = self._decode_chunks, in_file_order(self._layout, numbers)
+        per_job = max(1, self._per_job // together)
         jobs: list[Job] = []
-        for group in groups:
+        for group in (numbers[at : at + per_job] for at in range(0, len(numbers), per_job)):
+            for file, offset, nbytes in stretches(self._layout, _chunks_of(group, together)):
+                self._files.will_need(file, [(offset, nbytes)])
             job = functools.partial(decode, group.tolist(), pieces, out, target.counters)
             # Nothing is decoded of raw chunks: few calls read and place many of them.
             quick = functools.partial(self._quick.run, job, len(group) * together)
@@ -159,12 +156,12 @@ class DecodedRows:
 
     def _decode_chunks(
         self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters
-    ) -> None:
+    ) -> float:
         # Where chunks go that lie there as they are decoded.
         straight = out.reshape(-1).view(np.uint8) if self._straight else None
         sums = _Sums()
 
-        def bring(chunk: int, band: int, stored: np.ndarray | None) -> None:
+        def take(chunk: int, band: int, stored: np.ndarray | None) -> None:
             whole = pieces[band][0]
             if stored is None:
                 self._fill(chunk, pieces[band], out)
@@ -180,66 +177,92 @@ class DecodedRows:
                 decoded = self._decoded(chunk, stored, scratch("decoded", self._chunk_nbytes))
                 began = time.perf_counter()
                 self._place(chunk, decoded, pieces[band], out)
-                sums.placing_s += time.perf_counter() - began
+                sums.gather_s += time.perf_counter() - began
 
-        self._read(chunks, bring, sums)
+        self._read(chunks, take, sums)
         sums.add_to(counters, self._chunk_nbytes)
+        return sums.read_s
 
     def _decode_tiles(
         self, tiles: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters
-    ) -> None:
-        together, chunk_nbytes = self._tiling.chunks, self._chunk_nbytes
-        decoded = scratch("decoded", together * chunk_nbytes)
+    ) -> float:
+        together = self._tiles.chunks
+        decoded = scratch("decoded", together * self._chunk_nbytes)
         sums = _Sums()
         for tile in tiles:
             first = tile * together
-
-            def bring(chunk: int, band: int, stored: np.ndarray | None, first: int = first) -> None:
-                slot = decoded[(chunk - first) * chunk_nbytes : (chunk - first + 1) * chunk_nbytes]
-                if stored is None:
-                    slot.view(self._layout.dtype)[:] = self._layout.fill
-                else:
-                    self._decode_to(chunk, stored, slot)
-
             if self._runs_of_tiles[tile]:
                 self._read_tile(first, decoded, sums)
             else:
-                chunks = np.arange(first, first + together)
-                order = np.lexsort((self._layout.offset[chunks], self._layout.file[chunks]))
-                self._read(chunks[order].tolist(), bring, sums)
+                chunks = in_file_order(self._layout, np.arange(first, first + together))
+                self._read(chunks.tolist(), functools.partial(self._to_slot, decoded, first), sums)
             began = time.perf_counter()
             self._place(first, decoded, pieces[first // self._chunks_across], out)
-            sums.placing_s += time.perf_counter() - began
-        sums.add_to(counters, chunk_nbytes)
+            sums.gather_s += time.perf_counter() - began
+        sums.add_to(counters, self._chunk_nbytes)
+        return sums.read_s
+
+    def _to_slot(
+        self, decoded: np.ndarray, first: int, chunk: int, band: int, stored: np.ndarray | None
+    ) -> None:
+        """Decode a chunk to its place in the tile that begins with chunk number `first`."""
+        begin = (chunk - first) * self._chunk_nbytes
+        slot = decoded[begin : begin + self._chunk_nbytes]
+        if stored is None:
+            slot.view(self._layout.dtype)[:] = self._layout.fill
+        else:
+            self._decode_to(chunk, stored, slot)
+
+    @functools.cached_property
+    def _tiles(self) -> Tiling:
+        """Tiles of several chunks, unless these lie among those of others, as along a space-filling curve."""
+        together = self._tiling.chunks
+        if together == 1:
+            return self._tiling
+        file, offset, stored = self._columns_of_tiles
+        there = file >= 0
+        ends = np.where(there, offset + stored, 0).max(axis=1)
+        begins = np.where(there, offset, np.iinfo(np.int64).max).min(axis=1)
+        # Chunks in files of their own have nothing between them.
+        in_one = there.any(axis=1) & ((file == file.max(axis=1, keepdims=True)) | ~there).all(axis=1)
+        spanned, own = (ends - begins)[in_one].sum(), np.where(there, stored, 0).sum(axis=1)[in_one].sum()
+        return self._tiling if spanned <= _COMPACT * own else self._single
+
+    @property
+    def _columns_of_tiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """File, offset and stored bytes of the chunks of each tile: (tiles, chunks) each."""
+        layout, together = self._layout, self._tiling.chunks
+        return (
+            layout.file.reshape(-1, together),
+            layout.offset.reshape(-1, together),
+            layout.stored.reshape(-1, together),
+        )
 
     @functools.cached_property
     def _runs_of_tiles(self) -> np.ndarray:
         """Whether the chunks of each tile are raw and lie one behind the other: bool (tiles,)."""
-        layout, together = self._layout, self._tiling.chunks
+        file, offset, stored = self._columns_of_tiles
         if not self._raw:
-            return np.zeros(len(layout.file) // together, bool)
-        file, offset, stored = (
-            column.reshape(-1, together) for column in (layout.file, layout.offset, layout.stored)
-        )
-        behind = offset[:, :1] + np.arange(together) * self._chunk_nbytes
+            return np.zeros(len(file), bool)
+        behind = offset[:, :1] + np.arange(file.shape[1]) * self._chunk_nbytes
         there = (file == file[:, :1]) & (file >= 0)
         return np.asarray((there & (offset == behind) & (stored == self._chunk_nbytes)).all(axis=1))
 
     def _read_tile(self, first: int, decoded: np.ndarray, sums: _Sums) -> None:
         """Read raw chunks, from number `first` on, that lie one behind the other."""
-        layout, together = self._layout, self._tiling.chunks
+        layout, together = self._layout, self._tiles.chunks
         file, begin = int(layout.file[first]), int(layout.offset[first])
         if begin + decoded.nbytes > layout.files.size[file]:
             for chunk in range(first, first + together):
                 self._check_end(chunk)  # raises for one of them
         began = time.perf_counter()
         with RowsNamed(layout, first):
-            sums.calls += self._files.read_at(file, begin, decoded)
+            sums.read_calls += self._files.read_at(file, begin, decoded)
         sums.read_s += time.perf_counter() - began
-        sums.read += decoded.nbytes
-        sums.chunks += together
+        sums.read_bytes += decoded.nbytes
+        sums.chunks_decoded += together
 
-    def _read(self, chunks: list[int], bring: _Bring, sums: _Sums) -> None:
+    def _read(self, chunks: list[int], take: _Take, sums: _Sums) -> None:
         """Read chunks, which are in file order, and have each decoded: None where it is not stored."""
         layout = self._layout
         for file, found in itertools.groupby(chunk_runs(layout, chunks), lambda run: run.file):
@@ -247,28 +270,28 @@ class DecodedRows:
             if file < 0:
                 for run in runs:
                     for chunk, band, _, _ in run.chunks:
-                        bring(chunk, band, None)
+                        take(chunk, band, None)
                 continue
             with RowsNamed(layout, runs[0].chunks[0][0]), self._files.opened(file) as fd:
                 for run in runs:
-                    self._read_run(fd, run, bring, sums)
+                    self._read_run(fd, run, take, sums)
 
-    def _read_run(self, fd: int, run: ChunkRun, bring: _Bring, sums: _Sums) -> None:
+    def _read_run(self, fd: int, run: ChunkRun, take: _Take, sums: _Sums) -> None:
         if run.end > self._layout.files.size[run.file]:
             for chunk, *_ in run.chunks:
                 self._check_end(chunk)  # raises for one of them
         began = time.perf_counter()
         stored = scratch("stored", run.end - run.begin)
         with RowsNamed(self._layout, run.chunks[0][0]):
-            sums.calls += self._files.read(fd, run.file, run.begin, stored)
+            sums.read_calls += self._files.read(fd, run.file, run.begin, stored)
         ready = time.perf_counter()
-        placing = sums.placing_s
+        placing = sums.gather_s
         for chunk, band, at, nbytes in run.chunks:
-            bring(chunk, band, stored[at : at + nbytes])
-        sums.read += run.end - run.begin
-        sums.chunks += len(run.chunks)
+            take(chunk, band, stored[at : at + nbytes])
+        sums.read_bytes += run.end - run.begin
+        sums.chunks_decoded += len(run.chunks)
         sums.read_s += ready - began
-        sums.decode_s += time.perf_counter() - ready - (sums.placing_s - placing)
+        sums.decode_s += time.perf_counter() - ready - (sums.gather_s - placing)
 
     def _check_end(self, chunk: int) -> None:
         """Raise where the bytes of a chunk end behind the end of its file."""
@@ -292,16 +315,16 @@ class DecodedRows:
             raise damaged(self._layout, chunk, str(error)) from error
 
     def _fill(self, chunk: int, pieces: list[Piece], out: np.ndarray) -> None:
-        """The fill value for the rows of `pieces` that lie in a chunk, or in the tile that begins with it."""
-        part = self._tiling.of(out, chunk % self._chunks_across // self._tiling.chunks)
+        """The fill value for what the rows of `pieces` have in a chunk."""
+        part = self._single.of(out, chunk % self._chunks_across)
         for piece in pieces:
             part[piece.dest] = self._layout.fill
 
     def _place(self, chunk: int, decoded: np.ndarray, pieces: list[Piece], out: np.ndarray) -> None:
         """Copy a decoded chunk, or the tile that begins with it, to the rows of `pieces` in `out`."""
         band, number = divmod(chunk, self._chunks_across)
-        part = self._tiling.of(out, number // self._tiling.chunks)
-        values = self._tiling.values(decoded)
+        part = self._tiles.of(out, number // self._tiles.chunks)
+        values = self._tiles.values(decoded)
         if values.shape[1:] != part.shape[1:]:
             # Beyond the edge of samples there is more of the chunk.
             values = values[(slice(None), *map(slice, part.shape[1:]))]
@@ -311,5 +334,6 @@ class DecodedRows:
             place(part, piece.dest, rows if piece.pick is None else rows[piece.pick])
 
 
-def _groups(numbers: np.ndarray, most: int) -> list[np.ndarray]:
-    return [numbers[at : at + most] for at in range(0, len(numbers), most)]
+def _chunks_of(tiles: np.ndarray, together: int) -> np.ndarray:
+    """The chunks of tiles: int64 (tiles * together,)."""
+    return (tiles[:, np.newaxis] * together + np.arange(together)).reshape(-1)

@@ -72,7 +72,7 @@ class FileReader:
         return file or self._opened(index)
 
     def will_need(self, index: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have bytes fetched from the disk meanwhile: offset and number of each range.
+        """Have bytes fetched from the disk meanwhile, `(offset, nbytes)` of each range.
 
         What cannot be read fails where it is read.
         """
@@ -136,11 +136,13 @@ class FileReader:
                 # The rest of it, or the error that says what is wrong.
                 self.read(fd, index, offset, rows[place])
 
-    def read_apart(
+    def read_scattered(
         self, fd: int, index: int, offset: int, rows: np.ndarray, places: np.ndarray, vectors: np.ndarray
     ) -> int:
-        """Fill rows `places` (int64) of `rows` (uint8, 2-d, C order) with the bytes from `offset` on, one row
-        behind the other: the number of system calls. `vectors` are the `io_vectors` of these places."""
+        """Fill rows `places` (int64) of `rows` (uint8, 2-d) with the bytes from `offset` on; the calls made.
+
+        They lie one behind the other in file `index`. `vectors` are the `scatter_vectors` of `places`.
+        """
         preadv = _preadv()
         assert preadv is not None
         calls = 0
@@ -186,14 +188,21 @@ class FileReader:
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
 
 
-def reads_apart() -> bool:
+def can_scatter() -> bool:
     """Whether the system fills several places with one call."""
     return _preadv() is not None
 
 
-def io_vectors(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Where rows `places` (int64) of `rows` (2-d, C order) lie, and their bytes: (places, 2), as readv(2) has
-    it. Good for as long as `rows`."""
+def scatter_vectors(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The address and the bytes of rows `places` (int64) of `rows` (2-d), as preadv(2) has it: (places, 2).
+
+    Good for as long as `rows`. Raises `ValueError` for rows that are not writable and in C order, and
+    `IndexError` for places beyond them: the system would write to whatever lies there.
+    """
+    if not rows.flags.carray:
+        raise ValueError("rows are not writable, or not in C order")
+    if len(places) and not (places.min() >= 0 and places.max() < len(rows)):
+        raise IndexError(f"places beyond the {len(rows)} rows")
     vectors = np.empty((len(places), 2), np.uintp)
     vectors[:, 0] = places * rows.strides[0] + rows.ctypes.data
     vectors[:, 1] = rows.shape[1] * rows.itemsize
@@ -208,7 +217,9 @@ def _preadv() -> Any:
     """
     if not hasattr(os, "preadv"):
         return None
-    preadv = getattr(ctypes.CDLL(None), "preadv", None)
+    library = ctypes.CDLL(None)
+    # Where offsets are of 32 bits by default, the former takes 64.
+    preadv = getattr(library, "preadv64", None) or getattr(library, "preadv", None)
     if preadv is not None:
         preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
         preadv.restype = ctypes.c_ssize_t

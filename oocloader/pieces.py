@@ -93,6 +93,20 @@ def shared_out(piece: Piece, rows: int) -> list[Piece]:
     return [part for part in parts if part is not None]
 
 
+def grouped(parts: Sequence[Piece], rows: int) -> list[list[Piece]]:
+    """Parts in groups that span at most so many stored rows, or of one part."""
+    groups: list[list[Piece]] = []
+    left = 0
+    for part in parts:
+        spanned = part.stop - part.start
+        if not groups or spanned > left:
+            groups.append([])
+            left = rows
+        groups[-1].append(part)
+        left -= spanned
+    return groups
+
+
 def within(piece: Piece, lo: int, hi: int) -> Piece | None:
     """The part of a piece in stored rows `lo:hi`, None where there is none."""
     start, stop = max(lo, piece.start), min(hi, piece.stop)

@@ -43,18 +43,16 @@ class QuickJobs:
         self._quick = False
         self._side_by_side = 0
 
-    def run(self, job: Callable[[], None], chunks: int) -> None:
-        """Carry out `job`, which decodes so many chunks."""
-        if self._side_by_side:
-            self._side_by_side -= 1
+    def run(self, job: Callable[[], float], chunks: int) -> None:
+        """Carry out `job`, which decodes so many chunks and returns the seconds that reading them took."""
+        self._side_by_side = max(0, self._side_by_side - 1)
         in_turn = self._quick and not self._side_by_side
         with _turn.lock if in_turn else contextlib.nullcontext():
-            began, worked = time.perf_counter(), time.thread_time()
-            job()
+            worked = time.thread_time()
+            reading = job()
             worked = time.thread_time() - worked
-            took = time.perf_counter() - began
-        # The time that passes tells nothing: beside others, it is spent waiting for the interpreter too.
+        # Not the time that passes: beside others, much of it goes by waiting for the interpreter.
         self._quick = worked < chunks * HANDOVER_S
-        if in_turn and took > 2 * worked:
+        if in_turn and reading > worked:
             # It waits for the disk, and others need not wait for that.
             self._side_by_side = _SIDE_BY_SIDE

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from oocloader import scattering
 from oocloader.boxes import Box, runs_of
 from oocloader.cost import Cost, row_count, spans
 from oocloader.damage import RowsNamed
 from oocloader.files import FileReader
 from oocloader.layout import Layout
 from oocloader.lone import lone, read_lone
-from oocloader.pieces import Piece, apart, cut, place, shared_out
+from oocloader.pieces import Piece, apart, cut, grouped, place, shared_out
 from oocloader.read import JOB_NBYTES, Job, Target
 from oocloader.runs import GAP_NBYTES, RowRuns, near_each_other
-from oocloader.strewn import HOT_NBYTES, hot_buffer, hot_rows, strewn_jobs
+from oocloader.scattering import hot_buffer, hot_rows, scatter_jobs
 from oocloader.timing import Counters
 
 
@@ -28,8 +30,7 @@ class RawRows:
         self._files = files
         self._runs = runs
         self._native = layout.dtype.isnative
-        row_nbytes = layout.row_nbytes
-        self.scratch_nbytes = max(min(HOT_NBYTES, row_nbytes * layout.shape[0]), row_nbytes)
+        self.scratch_nbytes = scattering.scratch_nbytes(layout)
         # The shape of a box that is read as one.
         whole = layout.chunk_shape == layout.shape
         self.unit = (1,) * len(layout.shape) if whole else (1, *layout.shape[1:])
@@ -40,17 +41,19 @@ class RawRows:
         rows = max(1, JOB_NBYTES // row_nbytes)
         gap = GAP_NBYTES // row_nbytes
         jobs: list[Job] = []
-        strewn: list[Piece] = []
+        near: list[Piece] = []
+        scattered: list[Piece] = []
         for piece in pieces:
             if piece.pick is None and not isinstance(piece.dest, slice):
-                strewn.append(piece)
+                scattered.append(piece)
             elif piece.pick is not None and lone(piece.pick, gap):
                 jobs += [self._lone_job(part, target) for part in shared_out(piece, rows)]
             else:
-                for part in (part for near in apart(piece, gap) for part in cut(near, rows)):
-                    self._will_need(part.start, part.stop)
-                    jobs.append(self._job(part, target))
-        return jobs + strewn_jobs(self._layout, self._files, self._runs, strewn, target)
+                near += (part for span in apart(piece, gap) for part in cut(span, rows))
+        self._will_need(near)
+        # A block of labels is read in less time than a thread takes to get a job.
+        jobs += [functools.partial(self._read_parts, group, target) for group in grouped(near, rows)]
+        return jobs + scatter_jobs(self._layout, self._files, self._runs, scattered, target)
 
     def cost(self, pieces: Sequence[Piece]) -> Cost:
         """What reading `pieces` takes."""
@@ -94,20 +97,25 @@ class RawRows:
         if not self._native:
             out.byteswap(inplace=True)
 
-    def _will_need(self, start: int, stop: int) -> None:
-        """Have the bytes of these rows fetched meanwhile."""
-        for file, ranges in near_each_other(self._runs.of(start, stop)):
+    def _will_need(self, parts: Sequence[Piece]) -> None:
+        """Have the bytes of these parts fetched meanwhile."""
+        if len(parts) == 1:
+            runs = self._runs.of(parts[0].start, parts[0].stop)
+        elif parts:
+            spans = np.array([(part.start, part.stop) for part in parts])
+            runs = self._runs.of_all(spans[:, 0], spans[:, 1])
+        else:
+            return
+        for file, ranges in near_each_other(runs):
             self._files.will_need(file, ranges)
 
-    def _job(self, piece: Piece, target: Target) -> Job:
-        def read() -> None:
-            if piece.pick is None and isinstance(piece.dest, slice) and self._native:
-                self._read_rows(piece.start, piece.stop, target.rows[piece.dest], target.counters)
-                return
-            for part in cut(piece, hot_rows(self._layout)):
-                self._read_part(part, target)
-
-        return read
+    def _read_parts(self, parts: Sequence[Piece], target: Target) -> None:
+        for part in parts:
+            if part.pick is None and isinstance(part.dest, slice) and self._native:
+                self._read_rows(part.start, part.stop, target.rows[part.dest], target.counters)
+                continue
+            for some in cut(part, hot_rows(self._layout)):
+                self._read_part(some, target)
 
     def _read_part(self, part: Piece, target: Target) -> None:
         """Read rows that are to be scattered, or swapped, and put them to their places."""

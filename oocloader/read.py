@@ -27,7 +27,7 @@ from oocloader.pieces import Piece, cut, place, within
 from oocloader.quick import HANDOVER_S
 from oocloader.timing import Counters
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 # About this many bytes are one job: large enough that a system call and a Python call do not count.
 JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
@@ -67,7 +67,10 @@ class RowReader(Protocol):
         """Whether single rows can be read without decoding their neighbours."""
 
     def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        """What fills `target` with `pieces`, which ascend and do not overlap."""
+        """What fills `target` with `pieces`, which ascend and do not overlap.
+
+        Raises `CorruptChunkError` at once where it is known that a raw chunk has another size than its rows.
+        """
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop` as a private copy-on-write mapping, aligned; None where that cannot be."""
@@ -102,6 +105,7 @@ def read_rows(
         began = time.perf_counter()
         jobs.pop(0)()
         took = time.perf_counter() - began
+        # Also where nothing is decoded, and before it is known how quick that is.
         calls = target.counters.read_calls + target.counters.chunks_decoded
         alone = took * len(jobs) < _ALONE_S or took < calls * HANDOVER_S
     if alone:

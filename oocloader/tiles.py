@@ -14,13 +14,15 @@ from oocloader.layout import Layout
 
 # As much stays in the processor's cache from when it is read until it is copied.
 TILE_NBYTES = 256 << 10
+# To remember where in samples a tile lies takes about half a kilobyte.
+_MOST_PARTS = 4096
 
 
 class Tiling:
-    """The tiles of a layout, each of at most `most_nbytes` or of one chunk.
+    """The tiles of a layout, each of at most `most_nbytes` or of one chunk. Thread-safe.
 
-    `chunks`: of a tile. The tiles of a band are numbered in the order of their chunks. Where chunks go beyond
-    the edge of samples, each is a tile.
+    `chunks`: how many make one. The tiles of a band are numbered in the order of their chunks. Where chunks
+    go beyond the edge of samples, each is a tile.
     """
 
     def __init__(self, layout: Layout, *, most_nbytes: int = TILE_NBYTES) -> None:
@@ -53,9 +55,9 @@ class Tiling:
         return decoded.view(self._layout.dtype).reshape(self._stored_shape).transpose(self._transposed)
 
     def of(self, rows: np.ndarray, number: int) -> np.ndarray:
-        """What of `rows` (rows, *sample_shape) lies in tile `number` of a band, shaped as `values`: a view.
+        """What of `rows` (rows, *sample_shape) lies in tile `number` of a band: a view.
 
-        At the edge of samples the tile has more.
+        Shaped as `values`, or smaller at the edge of samples.
         """
         part = rows[self._part(number)]
         return part if self.chunks == 1 else part.reshape(len(rows), *self._split)
@@ -71,10 +73,6 @@ class Tiling:
             if len(self._parts) < _MOST_PARTS:
                 self._parts[number] = found
         return found
-
-
-# To remember where in samples a tile lies takes about half a kilobyte.
-_MOST_PARTS = 4096
 
 
 def _along(layout: Layout, most: int) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 
 from chunked import Flip, open_files, write_layout
 from numbered import rows_array
-from oocloader import quick
 from oocloader.bands import Bands
 from oocloader.chunks import ChunkReader
 from oocloader.codecs import chain
@@ -95,6 +93,10 @@ FORMS: dict[str, dict[str, Any]] = {
     "cut across, a file each": {"chunk_shape": (64, 3, 2), "file_each": True, "missing": {3}},
     "chunks larger than the array": {"chunk_shape": (1000, 7, 5)},
     "chunks of one row": {"chunk_shape": (1, 4, 3)},
+    "tiles": {"chunk_shape": (64, 2, 1)},
+    "tiles, missing": {"chunk_shape": (64, 2, 1), "missing": {0, 5, 12, 13, 14, 15, 16, 17}, "fill": 1},
+    "tiles, apart": {"chunk_shape": (64, 2, 1), "gap": 1},
+    "tiles, a file each": {"chunk_shape": (100, 2, 1), "file_each": True, "missing": {3}},
     "Fortran chunks": {"chunk_shape": (64, 4, 3), "axes": (2, 1, 0)},
 }
 ROWS = 450
@@ -310,7 +312,7 @@ def test_rows_that_lie_alone_are_read_by_a_call_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
 ) -> None:
     monkeypatch.setattr("oocloader.raw_rows.GAP_NBYTES", 0)
-    monkeypatch.setattr("oocloader.strewn.HOT_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.scattering.HOT_NBYTES", 1000)
     monkeypatch.setattr("oocloader.raw_rows.JOB_NBYTES", 10_000)
     array = rows_array(1000, dtype, sample_shape=(5, 3))
     options = LONE_LAYOUTS[layout]
@@ -356,6 +358,25 @@ def test_large_pieces_are_several_jobs(tmp_path: Path, threads: int) -> None:
     assert len(jobs) == 3
     run(jobs, threads=threads)
     assert np.array_equal(out, array)
+
+
+@pytest.mark.parametrize("kind", ["slices", "picked", "scattered"])
+def test_small_pieces_are_one_job(tmp_path: Path, kind: str) -> None:
+    array = np.arange(1 << 16)
+    reader = reader_of(write_layout(tmp_path, array))
+    pieces = []
+    for at in range(0, 1 << 15, 64):
+        dest = np.arange(at, at + 64)[::-1].copy()
+        to = slice(at, at + 64) if kind == "slices" else dest
+        pick = np.arange(64) * 2 if kind == "picked" else None
+        pieces.append(Piece(2 * at, 2 * at + (128 if kind == "picked" else 64), pick, to))
+    out = np.zeros(1 << 15, np.int64)
+    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), Counters()))
+    assert len(jobs) == 1
+    jobs[0]()
+    for piece in pieces:
+        rows = array[piece.start : piece.stop]
+        assert np.array_equal(out[piece.dest], rows if piece.pick is None else rows[piece.pick])
 
 
 # -- mappings
@@ -677,37 +698,6 @@ def test_quick_chunks_are_decoded_by_a_thread_at_a_time(
 ) -> None:
     monkeypatch.setattr("oocloader.decoded_rows.JOB_NBYTES", 80 << 10)
     monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1e-3)
-    # Were it to wait in its turn, nobody would have to wait for it.
-    monkeypatch.setattr("oocloader.quick._SIDE_BY_SIDE", 0)
     assert decoded_at_a_time(tmp_path / "quick", lambda: time.sleep(1e-4)) == 1
     monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1e-5)
     assert decoded_at_a_time(tmp_path / "slow", work_long) > 1
-
-
-def test_chunks_that_are_waited_for_are_read_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("oocloader.decoded_rows.JOB_NBYTES", 80 << 10)
-    monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1e-3)
-    assert decoded_at_a_time(tmp_path, lambda: time.sleep(5e-3)) > 1
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_a_forked_child_does_not_wait_for_whose_turn_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("oocloader.quick.HANDOVER_S", 1.0)
-    array = rows_array(20, sample_shape=(8,))
-    reader = reader_of(write_layout(tmp_path, array, (1, 8), step=Flip()))
-    read(reader, 0, 20)
-    with quick._turn.lock:
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if np.array_equal(read(reader, 0, 20), array) else 1)
-        until = time.monotonic() + 20
-        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
-            time.sleep(0.01)
-        if ended == (0, 0):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-    assert ended == (child, 0)

@@ -137,9 +137,6 @@ def test_file_order() -> None:
     # Files in the order of their rows, and in each of them the chunks as they lie.
     assert in_file_order(layout, np.arange(5)).tolist() == [1, 0, 4, 2, 3]
     assert in_file_order(layout, np.array([2, 4])).tolist() == [4, 2]
-    cut = layout_of([(0, 30), (0, 20), (0, 10), (0, 0)], columns=2)
-    assert in_file_order(cut, np.array([0])).tolist() == [1, 0]
-    assert in_file_order(cut, np.array([0, 1])).tolist() == [3, 2, 1, 0]
 
 
 def test_stretches_to_fetch() -> None:

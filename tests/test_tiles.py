@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chunked import write_layout
+from chunked import Flip, write_layout
 from numbered import rows_array
+from oocloader.bands import Bands
+from oocloader.chunks import ChunkReader
+from oocloader.errors import ChangedError, CorruptChunkError
 from oocloader.layout import Layout
+from oocloader.pieces import Piece
+from oocloader.read import Target
 from oocloader.tiles import Tiling
+from oocloader.timing import Counters
 
 
 def layout_of(
@@ -99,3 +106,61 @@ def test_where_tiles_lie_is_remembered_within_bounds(tmp_path: Path, monkeypatch
         for number in range(4):
             assert np.array_equal(tiling.of(array, number), array[:, 3 * number : 3 * number + 3])
     assert len(tiling._parts) == 2
+
+
+def reading(layout: Layout) -> tuple[np.ndarray, Counters]:
+    reader, counters = ChunkReader(layout), Counters()
+    out = np.zeros(layout.shape, reader.dtype)
+    rows = layout.shape[0]
+    for job in reader.jobs(
+        [Piece(0, rows, None, slice(0, rows))], Target(out, Bands(lambda lo, hi: 0), counters)
+    ):
+        job()
+    reader.close()
+    return out, counters
+
+
+@pytest.mark.parametrize("step", [None, Flip()], ids=["raw", "flipped"])
+def test_tiles_are_read_with_few_calls(tmp_path: Path, step: Flip | None) -> None:
+    array = rows_array(6, "uint16", sample_shape=(8, 6))
+    layout = write_layout(tmp_path, array, (3, 2, 2), step=step)
+    found, counters = reading(layout)
+    assert np.array_equal(found, array)
+    assert (counters.read_calls, counters.read_bytes, counters.chunks_decoded) == (2, array.nbytes, 24)
+
+
+def test_chunks_among_those_of_other_tiles_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = rows_array(4, "uint16", sample_shape=(8, 256))
+    layout = write_layout(tmp_path, array, (4, 1, 64))
+    # Each of the first half is followed by one of the other.
+    order = np.arange(32).reshape(2, 16).T.reshape(-1)
+    data = np.fromfile(layout.files.path(0), np.uint8).reshape(32, -1)
+    data[order].tofile(layout.files.path(0))
+    layout.offset[order] = np.arange(32) * layout.chunk_nbytes
+    stat = os.stat(layout.files.path(0))
+    layout.files.mtime_ns[0] = stat.st_mtime_ns
+    monkeypatch.setattr(
+        "oocloader.tiles.Tiling.__init__.__kwdefaults__", {"most_nbytes": 16 * layout.chunk_nbytes}
+    )
+    found, counters = reading(layout)
+    assert np.array_equal(found, array)
+    assert counters.read_bytes == array.nbytes
+
+
+@pytest.mark.parametrize("step", [None, Flip()], ids=["raw", "flipped"])
+def test_what_is_wrong_with_a_tile(tmp_path: Path, step: Flip | None) -> None:
+    array = rows_array(6, "uint16", sample_shape=(8, 6))
+    layout = write_layout(tmp_path / "short", array, (3, 2, 2), step=step)
+    layout.stored[17] -= 1
+    with pytest.raises(CorruptChunkError, match=r"chunk \(1, 1, 2\), rows 3 to 5: damaged"):
+        reading(layout)
+    layout = write_layout(tmp_path / "beyond", array, (3, 2, 2), step=step)
+    layout.offset[12:] += 1
+    with pytest.raises(CorruptChunkError, match=r"chunk \(1, 3, 2\), rows 3 to 5: damaged: it ends at byte"):
+        reading(layout)
+    layout = write_layout(tmp_path / "cut", array, (3, 2, 2), step=step)
+    os.truncate(layout.files.path(0), 300)
+    with pytest.raises(ChangedError, match=r"array 'x', rows 0 to 2: the file changed"):
+        reading(layout)

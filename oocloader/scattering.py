@@ -1,6 +1,6 @@
-"""Runs of rows whose rows go to places all over a buffer, as blocks of a shuffled window do.
+"""Scatter reads: runs of raw rows to places all over a buffer, as blocks of a shuffled window need.
 
-Large rows are read straight to their places, each run with one call. Small ones pass through memory that
+Large rows are read straight to their places, each run with one call. Small ones pass through a buffer that
 stays in the processor's cache: to tell the system the place of each takes longer than to copy it.
 """
 
@@ -16,17 +16,21 @@ import numpy as np
 
 from oocloader.codecs.chain import scratch
 from oocloader.damage import RowsNamed
-from oocloader.files import FileReader, io_vectors, reads_apart
+from oocloader.files import FileReader, can_scatter, scatter_vectors
 from oocloader.layout import Layout
-from oocloader.pieces import Piece, cut, place
+from oocloader.pieces import Piece, cut, grouped, place
 from oocloader.read import JOB_NBYTES, Job, Target
 from oocloader.runs import RowRun, RowRuns, near_each_other
 
-# Rows on their way to other places pass through so much.
+# The buffer that rows pass through on their way to other places.
 HOT_NBYTES = 1 << 20
 # Rows of 2 KiB are read to their places 1.5 times as fast as they pass through, those of 12 KiB 1.1 times,
 # those of 512 bytes 1.1 times and those of 256 bytes 0.9 times.
-_APART_NBYTES = 1024
+_SCATTER_NBYTES = 1024
+# A job has no more rows than if they had this size: it works with the place of each.
+_LEAST_NBYTES = 64
+# The place of a row, and its address and size for the system.
+_PLACE_NBYTES = 24
 
 
 def hot_rows(layout: Layout) -> int:
@@ -40,90 +44,93 @@ def hot_buffer(layout: Layout, rows: int) -> np.ndarray:
     return hot.reshape(rows, *layout.shape[1:])
 
 
-def strewn_jobs(
+def job_rows(layout: Layout) -> int:
+    """The most rows of a job, unless a run that is not cut has more."""
+    return max(1, JOB_NBYTES // max(_LEAST_NBYTES, layout.row_nbytes))
+
+
+def scratch_nbytes(layout: Layout) -> int:
+    """Memory that a thread needs, bytes."""
+    rows = layout.shape[0]
+    hot = max(min(HOT_NBYTES, layout.row_nbytes * rows), layout.row_nbytes)
+    return hot + _PLACE_NBYTES * min(job_rows(layout), rows)
+
+
+def scatter_jobs(
     layout: Layout, files: FileReader, row_runs: RowRuns, pieces: Sequence[Piece], target: Target
 ) -> list[Job]:
     """What brings `pieces` of raw chunks of whole rows to their places, all rows of each and no slices."""
     if not pieces:
         return []
-    row_nbytes = max(1, layout.row_nbytes)
-    apart = row_nbytes >= _APART_NBYTES and layout.dtype.isnative and reads_apart()
-    # A run passes through as a whole.
-    most = max(1, JOB_NBYTES // row_nbytes) if apart else hot_rows(layout)
+    scatter = layout.row_nbytes >= _SCATTER_NBYTES and layout.dtype.isnative and can_scatter()
+    # What passes through does so whole.
+    most = job_rows(layout) if scatter else min(job_rows(layout), hot_rows(layout))
     parts = [part for piece in pieces for part in cut(piece, most)]
-    starts, stops = (np.array([getattr(part, edge) for part in parts]) for edge in ("start", "stop"))
-    runs = row_runs.of_all(starts, stops)
+    spans = np.array([(part.start, part.stop) for part in parts])
+    runs = row_runs.of_all(spans[:, 0], spans[:, 1])
     for file, ranges in near_each_other(runs):
         files.will_need(file, ranges)
-    read = _read_apart if apart else _read_through
+    bring = _scatter if scatter else _pass_through
     jobs: list[Job] = []
     at = [run.at for run in runs]
     first = 0
-    for group in _shared_out(parts, max(1, JOB_NBYTES // row_nbytes)):
-        behind = first + sum(part.rows for part in group)
-        own = runs[bisect.bisect_left(at, first) : bisect.bisect_left(at, behind)]
-        jobs.append(functools.partial(_read, read, layout, files, group, own, target))
-        first = behind
+    for group in grouped(parts, job_rows(layout)):
+        stop = first + sum(part.rows for part in group)
+        own = runs[bisect.bisect_left(at, first) : bisect.bisect_left(at, stop)]
+        jobs.append(functools.partial(_read, bring, layout, files, group, own, target))
+        first = stop
     return jobs
 
 
-def _shared_out(parts: Sequence[Piece], rows: int) -> list[list[Piece]]:
-    """Parts in groups of at most so many rows, or of one."""
-    groups: list[list[Piece]] = []
-    left = 0
-    for part in parts:
-        if not groups or part.rows > left:
-            groups.append([])
-            left = rows
-        groups[-1].append(part)
-        left -= part.rows
-    return groups
-
-
-# What reads runs of rows to their places (int64, of each row of the runs): the number of calls.
-_Read = Callable[[Layout, FileReader, Sequence[RowRun], Target, np.ndarray], int]
+# Brings the rows of runs to their places (int64, one a row): system calls, and seconds spent on copying.
+_Bring = Callable[[Layout, FileReader, Sequence[RowRun], Target, np.ndarray], tuple[int, float]]
 
 
 def _read(
-    read: _Read,
+    bring: _Bring,
     layout: Layout,
     files: FileReader,
     parts: Sequence[Piece],
     runs: Sequence[RowRun],
     target: Target,
 ) -> None:
-    """Read `parts`, which lie in files as `runs`."""
+    """The job for `parts`, which lie in files as `runs`."""
     began = time.perf_counter()
     dest = np.concatenate([part.dest for part in parts])
-    calls = read(layout, files, runs, target, dest)
+    calls, copying = bring(layout, files, runs, target, dest)
     nbytes = sum(run.nbytes for run in runs if run.file >= 0)
-    target.counters.add(read_calls=calls, read_bytes=nbytes, read_s=time.perf_counter() - began)
+    target.counters.add(
+        read_calls=calls,
+        read_bytes=nbytes,
+        read_s=time.perf_counter() - began - copying,
+        gather_s=copying,
+    )
 
 
-def _read_apart(
+def _scatter(
     layout: Layout, files: FileReader, runs: Sequence[RowRun], target: Target, dest: np.ndarray
-) -> int:
+) -> tuple[int, float]:
     first, row_nbytes = runs[0].at, layout.row_nbytes
-    flat = target.rows.reshape(len(target.rows), -1).view(np.uint8)
-    vectors = io_vectors(flat, dest)
+    rows = target.rows.reshape(len(target.rows), -1).view(np.uint8)
+    vectors = scatter_vectors(rows, dest)
 
     def read(fd: int, run: RowRun) -> int:
         own = slice(run.at - first, run.at - first + run.nbytes // row_nbytes)
-        return files.read_apart(fd, run.file, run.offset, flat, dest[own], vectors[own])
+        return files.read_scattered(fd, run.file, run.offset, rows, dest[own], vectors[own])
 
     for run in runs:
         if run.file < 0:
             target.rows[dest[run.at - first : run.at - first + run.nbytes // row_nbytes]] = layout.fill
-    return _each(layout, files, runs, read)
+    return _each(layout, files, runs, read), 0.0
 
 
-def _read_through(
+def _pass_through(
     layout: Layout, files: FileReader, runs: Sequence[RowRun], target: Target, dest: np.ndarray
-) -> int:
+) -> tuple[int, float]:
     row_nbytes = max(1, layout.row_nbytes)
-    calls = 0
+    calls, copying = 0, 0.0
     first = runs[0].at
-    for near in _passing(runs, hot_rows(layout) * row_nbytes):
+    for near in _at_once(runs, hot_rows(layout) * row_nbytes):
         at = near[0].at
         hot = hot_buffer(layout, sum(run.nbytes for run in near) // row_nbytes)
         flat = hot.reshape(-1).view(np.uint8)
@@ -136,13 +143,15 @@ def _read_through(
             if run.file < 0:
                 hot[run.at - at : run.at - at + run.nbytes // row_nbytes] = layout.fill
         calls += _each(layout, files, near, read)
+        began = time.perf_counter()
         place(target.rows, dest[at - first : at - first + len(hot)], hot)
+        copying += time.perf_counter() - began
         target.counters.add(copied_bytes=hot.nbytes)
-    return calls
+    return calls, copying
 
 
-def _passing(runs: Sequence[RowRun], nbytes: int) -> Iterator[list[RowRun]]:
-    """Runs that pass through together: of at most so many bytes, or one."""
+def _at_once(runs: Sequence[RowRun], nbytes: int) -> Iterator[list[RowRun]]:
+    """Runs that pass through together: at most so many bytes, or one run."""
     near: list[RowRun] = []
     held = 0
     for run in runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tracemalloc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -96,16 +97,16 @@ def test_rows_are_brought_to_their_places(
     if few:
         # Several calls a run, several jobs, and little that passes through at once.
         monkeypatch.setattr("oocloader.files._MOST_VECTORS", 3)
-        monkeypatch.setattr("oocloader.strewn.JOB_NBYTES", 20 * layout.row_nbytes)
-        monkeypatch.setattr("oocloader.strewn.HOT_NBYTES", 7 * layout.row_nbytes)
+        monkeypatch.setattr("oocloader.scattering.JOB_NBYTES", 20 * layout.row_nbytes)
+        monkeypatch.setattr("oocloader.scattering.HOT_NBYTES", 7 * layout.row_nbytes)
     pieces, numbers = blocks(ROWS, of=17)
     found, counters = brought(layout, pieces, threads=3)
     assert np.array_equal(found, expected[numbers])
     missing = np.isin(numbers // 64, list(form.get("missing", ())))
     assert counters.read_bytes == np.count_nonzero(~missing) * layout.row_nbytes
-    apart = sample_shape == LARGE and dtype != ">i2"
-    through = ROWS if missing.all() else len(numbers)
-    assert counters.copied_bytes == (0 if apart else min(through, len(numbers)) * layout.row_nbytes)
+    scatters = sample_shape == LARGE and dtype != ">i2"
+    assert counters.copied_bytes == (0 if scatters else found.nbytes)
+    assert (counters.gather_s > 0) == (not scatters)
 
 
 def test_a_run_is_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +125,36 @@ def test_a_run_is_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     # Chunks that follow each other are one run.
     assert calls == [(piece.rows, piece.start * layout.row_nbytes) for piece in pieces]
     assert counters.read_calls == len(pieces)
+
+
+def test_what_lies_near_is_fetched_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, _ = made(tmp_path, {"chunk_shape": 64, "gap": 70_000}, SMALL, "uint8")
+    wanted: list[tuple[int, list[tuple[int, int]]]] = []
+    monkeypatch.setattr(
+        files.FileReader, "will_need", lambda self, file, ranges: wanted.append((file, list(ranges)))
+    )
+    pieces, _ = blocks(ROWS, of=16)
+    brought(layout, pieces)
+    # Two blocks of a chunk have little between them, two chunks much.
+    ranges = [(int(offset), 48 * 12) for offset in layout.offset[:9]]
+    assert wanted == [(0, [*ranges, (int(layout.offset[9]), 16 * 12)])]
+
+
+@pytest.mark.parametrize("sample_shape", [LARGE, (), SMALL], ids=["large", "labels", "small"])
+def test_a_thread_needs_no_more_memory_than_is_told(tmp_path: Path, sample_shape: tuple[int, ...]) -> None:
+    rows = 1 << 18 if sample_shape != LARGE else 1 << 12
+    layout = write_layout(tmp_path, np.zeros((rows, *sample_shape), np.uint8))
+    reader = ChunkReader(layout)
+    pieces, _ = blocks(rows, of=64)
+    out = np.empty((sum(piece.rows for piece in pieces), *sample_shape), np.uint8)
+    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), Counters()))
+    # Besides, there are objects of the interpreter's.
+    with ThreadPoolExecutor(1) as thread:
+        tracemalloc.start()
+        thread.submit(lambda: [job() for job in jobs]).result()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak <= reader.scratch_nbytes + (256 << 10)
 
 
 @pytest.mark.parametrize("got", [-1, 0, 1, 1500, 5000])
@@ -149,15 +180,31 @@ def test_rows_pass_through_where_the_system_fills_one_place_a_call(
     monkeypatch.delattr(os, "preadv")
     files._preadv.cache_clear()
     try:
-        assert not files.reads_apart()
+        assert not files.can_scatter()
     finally:
         files._preadv.cache_clear()
     monkeypatch.undo()
-    monkeypatch.setattr("oocloader.strewn.reads_apart", lambda: False)
+    monkeypatch.setattr("oocloader.scattering.can_scatter", lambda: False)
     pieces, numbers = blocks(ROWS, of=17)
     found, counters = brought(layout, pieces)
     assert np.array_equal(found, expected[numbers])
     assert counters.copied_bytes == found.nbytes
+
+
+def test_the_system_is_given_no_other_memory() -> None:
+    rows = np.zeros((4, 8), np.uint8)
+    assert files.scatter_vectors(rows, np.array([3, 0])).tolist() == [
+        [rows.ctypes.data + 24, 8],
+        [rows.ctypes.data, 8],
+    ]
+    for place in (4, -1):
+        with pytest.raises(IndexError, match="beyond the 4 rows"):
+            files.scatter_vectors(rows, np.array([0, place]))
+    with pytest.raises(ValueError, match="C order"):
+        files.scatter_vectors(rows[:, ::2], np.array([0]))
+    rows.flags.writeable = False
+    with pytest.raises(ValueError, match="not writable"):
+        files.scatter_vectors(rows, np.array([0]))
 
 
 @pytest.mark.parametrize("sample_shape", [LARGE, SMALL], ids=["large", "small"])
