@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from oocloader.errors import ChangedError, ClosedError, StoreError
 from oocloader.fetch import Fetcher, advise
+from oocloader.forks import Lock
 from oocloader.layout import Files
 
 # Up to this many files stay open; stores of one file a chunk open each for as long as it is read.
@@ -46,7 +46,7 @@ class FileReader:
         self._files = files
         self._keep = len(files.names) <= _KEPT_OPEN
         self._open: dict[int, _Descriptor] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._fetcher = Fetcher()
         self._closed = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from oocloader.buffers import ALIGNMENT, PAGE, map_private, map_shared, on_local
 from oocloader.damage import RowsNamed
 from oocloader.errors import CorruptChunkError
 from oocloader.files import FileReader
+from oocloader.forks import Lock
 from oocloader.layout import Layout
 from oocloader.pieces import Piece
 from oocloader.runs import RowRun, RowRuns
@@ -32,7 +32,7 @@ class MappedRows:
         self._files = files
         self._view: np.ndarray | None = None
         self._view_runs: Sequence[RowRun] = ()
-        self._viewing = threading.Lock()
+        self._viewing = Lock()
 
     def private(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop`, copied on write, None where they cannot be mapped."""

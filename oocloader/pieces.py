@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,12 +63,18 @@ def _items(out: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nbytes *= out.shape[axes]
     if nbytes == itemsize or nbytes >= _LARGE_NBYTES:
         return out, rows
-    item = np.dtype((np.void, nbytes))
+    item = _opaque(nbytes)
     if axes == 1 and out.flags.c_contiguous and rows.flags.c_contiguous:
         return out.reshape(-1).view(item), rows.reshape(-1).view(item)
     # These axes follow each other in memory, so this copies nothing.
     flat = (*out.shape[:axes], nbytes // itemsize), (*rows.shape[:axes], nbytes // itemsize)
     return out.reshape(flat[0]).view(item)[..., 0], rows.reshape(flat[1]).view(item)[..., 0]
+
+
+@functools.lru_cache(maxsize=256)
+def _opaque(nbytes: int) -> np.dtype:
+    # `np.dtype((np.void, nbytes))` loses a Ctrl-C that comes meanwhile (NumPy 2.4).
+    return np.dtype(f"V{nbytes}")
 
 
 def cut(piece: Piece, rows: int) -> list[Piece]:

@@ -7,10 +7,10 @@ microseconds, threads wait for each other most of the time.
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 import time
 from collections.abc import Callable
+
+from oocloader.forks import Lock
 
 # Two threads were 0.5 to 0.8 times as fast as one for LZ4 chunks of 6 to 25 kB (7 to 15 microseconds), 0.7 to
 # 1.3 times for those of 49 kB (20), 1.0 times for zstd chunks of 12 kB (22), and 1.4 to 1.6 times for zstd
@@ -20,20 +20,8 @@ HANDOVER_S = 25e-6
 _SIDE_BY_SIDE = 64
 
 
-class _Turn:
-    """The lock of whoever decodes quick chunks, of any array."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            # A thread that is not in the child may have held it.
-            os.register_at_fork(after_in_child=self._renew)
-
-    def _renew(self) -> None:
-        self.lock = threading.Lock()
-
-
-_turn = _Turn()
+# Held by whoever decodes quick chunks, of any array.
+_turn = Lock()
 
 
 class QuickJobs:
@@ -47,7 +35,7 @@ class QuickJobs:
         """Carry out `job`, which decodes so many chunks and returns the seconds that reading them took."""
         self._side_by_side = max(0, self._side_by_side - 1)
         in_turn = self._quick and not self._side_by_side
-        with _turn.lock if in_turn else contextlib.nullcontext():
+        with _turn if in_turn else contextlib.nullcontext():
             worked = time.thread_time()
             reading = job()
             worked = time.thread_time() - worked

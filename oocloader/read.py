@@ -23,6 +23,7 @@ from oocloader.boxes import Box, Grain
 from oocloader.buffers import FAULT_NBYTES
 from oocloader.cost import Cost, banded_cost, row_count
 from oocloader.errors import OocloaderError, StoreError
+from oocloader.forks import Lock
 from oocloader.pieces import Piece, cut, place, within
 from oocloader.quick import HANDOVER_S
 from oocloader.timing import Counters
@@ -281,7 +282,7 @@ class LibraryReader:
         self._read_rows = read_rows
         self._grain = grain
         self._read_box = read_box
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._store = store
         self.array = array
         self._close = close

@@ -33,12 +33,12 @@ def in_turn(jobs: QuickJobs, worked: Callable[[float], None], seconds: float, re
     seen: list[bool] = []
 
     def job() -> float:
-        seen.append(quick._turn.lock.locked())
+        seen.append(quick._turn.locked())
         worked(seconds)
         return reading
 
     jobs.run(job, CHUNKS)
-    assert not quick._turn.lock.locked()
+    assert not quick._turn.locked()
     return seen[0]
 
 
@@ -87,7 +87,7 @@ from oocloader import quick
 jobs = quick.QuickJobs()
 quick.HANDOVER_S = 1.0
 jobs.run(lambda: 0.0, 1)
-quick._turn.lock.acquire()
+quick._turn.__enter__()
 child = os.fork()
 if child == 0:
     code = 1

@@ -36,7 +36,7 @@ class Bitshuffle(Step):
         found = out[: fits(self.name, stored.size, out)]
         if stored.size:
             # imagecodecs takes any element size by the dtype, but only 1, 2, 4 and 8 by its `itemsize`.
-            element = np.dtype((np.void, self.itemsize))
+            element = np.dtype(f"V{self.itemsize}")
             source, place = stored.view(element), found.view(element)
             call(self.name, self.function, source, place, blocksize=self.block)
         return found

@@ -72,7 +72,7 @@ class Blosc2(Compressor):
             raise CodecError(f"blosc2: the frame claims {decoded} bytes, its blocks have {padded}")
         blocks = self._chunk(stored[start:], scratch(OWN, padded), empty=size == 0)
         found = out[: self._nbytes]
-        element = np.dtype(f"u{self.itemsize}" if self.itemsize in (1, 2, 4, 8) else (np.void, self.itemsize))
+        element = np.dtype(f"u{self.itemsize}" if self.itemsize in (1, 2, 4, 8) else f"V{self.itemsize}")
         _join(blocks.view(element).reshape(grid + block), found.view(element).reshape(self.shape))
         return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from oocloader.errors import (
     SettingError,
     UnsupportedArrayError,
 )
+from oocloader.forks import Lock
 from oocloader.read import RowReader, read_rows
 
 _NAMES_SHOWN = 20
@@ -80,7 +80,7 @@ class StoredArray:
         self._make_reader = make_reader
         self._reader: RowReader | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<StoredArray {self.info.name!r} {self.info.shape} {self.info.dtype} of {self.store}>"

@@ -6,7 +6,6 @@ import functools
 import io
 import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ import numpy as np
 from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.errors import ChangedError, ClosedError, StoreError
+from oocloader.forks import Lock
 
 _TRUNCATED = re.compile(r"truncated file: eof = (\d+), .*stored_eof = (\d+)")
 _OPEN_FOR_WRITING = "already open for write"
@@ -100,7 +100,7 @@ class Hdf5File:
         self._stamp = _stamp(path)
         self._kept: h5py.File | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @contextmanager
     def opened(self) -> Iterator[h5py.File]:
