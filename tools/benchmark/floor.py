@@ -31,6 +31,8 @@ PIECE_NBYTES = 16 << 20
 SAMPLE_SHAPE = (64, 32, 3)
 # Whole rows many and few, sample axes cut, and a channel to a chunk.
 CHUNKS = ((256, 64, 32, 3), (16, 64, 32, 3), (128, 32, 16, 3), (256, 64, 32, 1))
+# Of 49 and 25 kB: what is done for each counts.
+SMALL_CHUNKS = ((4, 64, 32, 3), (16, 16, 16, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,13 @@ _BLOSC_2: dict[str, Any] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle
 WRITTEN: tuple[Written, ...] = (
     Written("npy", "numpy", chunks=(None,)),
     Written("hdf5 contiguous", "h5py", chunks=(None,)),
-    Written("hdf5 raw", "h5py", chunks=CHUNKS),
-    Written("hdf5 fletcher32", "h5py", {"fletcher32": True}),
+    Written("hdf5 raw", "h5py", chunks=CHUNKS + SMALL_CHUNKS),
+    Written("hdf5 fletcher32", "h5py", {"fletcher32": True}, chunks=CHUNKS[:2] + SMALL_CHUNKS),
     Written("hdf5 gzip", "h5py", {"compression": "gzip", "compression_opts": 1}, chunks=CHUNKS),
     Written("hdf5 shuffle gzip", "h5py", {"shuffle": True, "compression": "gzip", "compression_opts": 1}),
     Written("hdf5 lzf", "h5py", {"compression": "lzf"}),
     Written("hdf5 zstd", "h5py", filter="Zstd"),
-    Written("hdf5 lz4", "h5py", filter="LZ4"),
+    Written("hdf5 lz4", "h5py", filter="LZ4", chunks=CHUNKS[:2] + SMALL_CHUNKS),
     Written("hdf5 blosc", "h5py", filter="Blosc"),
     Written("hdf5 bitshuffle", "h5py", filter="Bitshuffle"),
     Written("zarr 3 raw", "zarr-python", {"compressors": None}, chunks=CHUNKS),
