@@ -35,6 +35,8 @@ class Piece:
 
     def shifted(self, by: int) -> Piece:
         """The same rows, `by` rows further on in the buffer."""
+        if by == 0:
+            return self
         if isinstance(self.dest, slice):
             return Piece(self.start, self.stop, self.pick, slice(self.dest.start + by, self.dest.stop + by))
         return Piece(self.start, self.stop, self.pick, self.dest + by)

@@ -220,12 +220,17 @@ def gather_jobs(
     resident then. (A mapping that jobs share can be told to forget its pages, but that looks through all
     of them, for every job.)
     """
-    at = min(piece.dest.start if isinstance(piece.dest, slice) else int(piece.dest.min()) for piece in pieces)
-    wanted = np.empty(sum(piece.rows for piece in pieces), np.int64)
+    stored, dest = [], []
     for piece in pieces:
         rows = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
-        dest = piece.dest
-        wanted[slice(dest.start - at, dest.stop - at) if isinstance(dest, slice) else dest - at] = rows
+        stored.append(rows)
+        to = piece.dest
+        dest.append(np.arange(to.start, to.stop) if isinstance(to, slice) else to)
+    # All of them at once: a window has tens of pieces, and each array is gathered anew.
+    places = np.concatenate(dest)
+    at = int(places.min())
+    wanted = np.empty(len(places), np.int64)
+    wanted[places - at] = np.concatenate(stored)
     source, target = view.reshape(len(view), -1), out[at : at + len(wanted)].reshape(len(wanted), -1)
     row_nbytes = max(1, target[:1].nbytes)
 
