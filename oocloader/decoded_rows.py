@@ -150,8 +150,7 @@ class DecodedRows:
                 self._files.will_need(file, [(offset, nbytes)])
             job = functools.partial(decode, group.tolist(), pieces, out, target.counters)
             # Nothing is decoded of raw chunks: few calls read and place many of them.
-            quick = functools.partial(self._quick.run, job, len(group) * together)
-            jobs.append(job if self._raw else quick)
+            jobs.append(job if self._raw else functools.partial(self._quick.run, job, len(group) * together))
         return jobs
 
     def _decode_chunks(

@@ -99,13 +99,7 @@ class RawRows:
 
     def _will_need(self, parts: Sequence[Piece]) -> None:
         """Have the bytes of these parts fetched meanwhile."""
-        if len(parts) == 1:
-            runs = self._runs.of(parts[0].start, parts[0].stop)
-        elif parts:
-            spans = np.array([(part.start, part.stop) for part in parts])
-            runs = self._runs.of_all(spans[:, 0], spans[:, 1])
-        else:
-            return
+        runs = self._runs.of_all([(part.start, part.stop) for part in parts])
         for file, ranges in near_each_other(runs):
             self._files.will_need(file, ranges)
 

@@ -56,10 +56,7 @@ class RowRuns:
         self._layout = layout
 
     def of(self, start: int, stop: int) -> list[RowRun]:
-        """The runs of rows `start:stop`. Raises `CorruptChunkError` for a chunk of another size.
-
-        In a fifth of the time that `of_all` takes for one stretch: 3 microseconds.
-        """
+        """The runs of rows `start:stop`. Raises `CorruptChunkError` for a chunk of another size."""
         table, row_nbytes = self._table, self._layout.row_nbytes
         table.check(start, stop)
         first, behind = np.searchsorted(table.begin, (start, stop - 1), side="right").tolist()
@@ -71,12 +68,16 @@ class RowRuns:
             runs.append(RowRun(int(table.file[number]), offset, (hi - lo) * row_nbytes, lo - start, lo))
         return runs
 
-    def of_all(self, starts: np.ndarray, stops: np.ndarray) -> list[RowRun]:
-        """As `of`, for the rows of several stretches, one behind the other: int64 (stretches,) each."""
+    def of_all(self, spans: Sequence[tuple[int, int]]) -> list[RowRun]:
+        """As `of`, for the rows `start:stop` of several spans, one behind the other."""
+        # With arrays, one takes 14 microseconds; without, 3.
+        if len(spans) < 2:
+            return self.of(*spans[0]) if spans else []
+        starts, stops = np.array(spans).T
         table, row_nbytes = self._table, self._layout.row_nbytes
         if len(table.odd):
-            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-                table.check(start, stop)
+            for span in spans:
+                table.check(*span)
         first = np.searchsorted(table.begin, starts, side="right") - 1
         each = np.searchsorted(table.begin, stops - 1, side="right") - first
         stretch = np.repeat(np.arange(len(starts)), each)

@@ -66,8 +66,7 @@ def scatter_jobs(
     # What passes through does so whole.
     most = job_rows(layout) if scatter else min(job_rows(layout), hot_rows(layout))
     parts = [part for piece in pieces for part in cut(piece, most)]
-    spans = np.array([(part.start, part.stop) for part in parts])
-    runs = row_runs.of_all(spans[:, 0], spans[:, 1])
+    runs = row_runs.of_all([(part.start, part.stop) for part in parts])
     for file, ranges in near_each_other(runs):
         files.will_need(file, ranges)
     bring = _scatter if scatter else _pass_through

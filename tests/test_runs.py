@@ -74,7 +74,7 @@ def test_a_raw_chunk_of_another_size_is_damaged() -> None:
 def test_runs_of_several_stretches() -> None:
     layout = layout_of([(0, 100), (0, 140), (0, 500), (1, 0), (-1, 0), (-1, 0)])
     # Each stretch begins a run, also where the one before ends there.
-    assert RowRuns(layout).of_all(np.array([1, 3, 14]), np.array([3, 9, 23])) == [
+    assert RowRuns(layout).of_all([(1, 3), (3, 9), (14, 23)]) == [
         RowRun(0, 110, 20, 0, 1),
         RowRun(0, 130, 50, 2, 3),
         RowRun(0, 500, 10, 7, 8),
@@ -82,7 +82,7 @@ def test_runs_of_several_stretches() -> None:
         RowRun(-1, 0, 70, 10, 16),
     ]
     with pytest.raises(CorruptChunkError, match="39 stored bytes"):
-        RowRuns(layout_of([(0, 0), (0, 40)], stored=[40, 39])).of_all(np.array([0, 6]), np.array([2, 7]))
+        RowRuns(layout_of([(0, 0), (0, 40)], stored=[40, 39])).of_all([(0, 2), (6, 7)])
 
 
 def test_what_lies_near_is_fetched_together() -> None:
