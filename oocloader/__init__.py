@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         UnsupportedArrayError,
     )
     from oocloader.loader import Loader
-    from oocloader.plan import Plan
-    from oocloader.report import Report
-    from oocloader.spec import DataSpec
+    from oocloader.loader.data_spec import DataSpec
+    from oocloader.loader.plan import Plan
+    from oocloader.metrics.report import Report
     from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
 
 __version__ = "0.1.0"
@@ -41,11 +41,11 @@ _HOMES = {
     "ConvertReport": "oocloader.conversion",
     "CorruptChunkError": "oocloader.errors",
     "DataError": "oocloader.errors",
-    "DataSpec": "oocloader.spec",
+    "DataSpec": "oocloader.loader.data_spec",
     "Loader": "oocloader.loader",
     "OocloaderError": "oocloader.errors",
-    "Plan": "oocloader.plan",
-    "Report": "oocloader.report",
+    "Plan": "oocloader.loader.plan",
+    "Report": "oocloader.metrics.report",
     "SettingError": "oocloader.errors",
     "StateError": "oocloader.errors",
     "Store": "oocloader.stores",

@@ -11,8 +11,8 @@ import pytest
 
 import oocloader as ooc
 from numbered import rows_array
+from oocloader.metrics.trace import write_trace
 from oocloader.paths import is_url, local_path
-from oocloader.trace import write_trace
 
 
 def _cached(path: str) -> None:

@@ -143,7 +143,7 @@ class Soak:
 
 
 def readable(folder: Path) -> None:
-    from oocloader.backup import read
+    from oocloader.keras.backup_file import read
 
     read(str(folder))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from oocloader.spec import schema
+from oocloader.loader.data_spec import schema
 
 FILE = Path(__file__).resolve().parent.parent / "data_specs" / "schema.json"
 

@@ -14,7 +14,7 @@ from types import FrameType
 import typer
 
 from oocloader.cli.convert import convert
-from oocloader.cli.demo import demo
+from oocloader.cli.demo_command import demo
 from oocloader.cli.inspect import inspect
 from oocloader.cli.verify import verify
 from oocloader.errors import OocloaderError, SettingError

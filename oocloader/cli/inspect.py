@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from oocloader.inspection import ArrayReport
+    from oocloader.stores import ArrayReport
 
 
 def inspect(
@@ -28,8 +28,7 @@ def inspect(
 
     Example: oocloader inspect --json part-1.npy part-2.npy
     """
-    from oocloader.inspection import inspect_store
-    from oocloader.stores import open_store
+    from oocloader.stores import inspect_store, open_store
 
     with open_store(store[0] if len(store) == 1 else store) as opened:
         reports = inspect_store(opened)
@@ -44,7 +43,7 @@ def inspect(
 
 
 def _lines(report: ArrayReport) -> list[str]:
-    from oocloader.inspection import nbytes_text
+    from oocloader.stores import nbytes_text
 
     info = report.info
     if info.reader == "none":

@@ -18,7 +18,7 @@ def conversion_of(path: Path, context: typer.Context) -> dict[str, Any]:
 
     Raises `SettingError` where anything but flags was given: it would be said in two places.
     """
-    from oocloader.spec import DataSpec
+    from oocloader.loader import DataSpec
 
     flags: dict[str, bool] = {}
     for parameter in context.command.params:

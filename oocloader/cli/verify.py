@@ -44,7 +44,7 @@ def verify(
 
     Example: oocloader verify train.h5 --array x=images.npy --array y=labels.npy
     """
-    from oocloader.verification import verify as run  # not at the top: --help need not wait for it
+    from oocloader.conversion import verify as run  # not at the top: --help need not wait for it
 
     store, other = _store_and_other(stores, array or [])
     report = run(store, other, progress=True)

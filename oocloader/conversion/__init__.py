@@ -4,5 +4,11 @@ from __future__ import annotations
 
 from oocloader.conversion.report import ConvertReport
 from oocloader.conversion.run import convert
+from oocloader.conversion.verification import VerifyReport, verify
 
-__all__ = ["ConvertReport", "convert"]
+__all__ = [
+    "ConvertReport",
+    "VerifyReport",
+    "convert",
+    "verify",
+]

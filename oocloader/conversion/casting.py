@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.conversion.rows import Advance, Rows
+from oocloader.conversion.derived_rows import Advance, Rows
 from oocloader.errors import DataError
 
 # Values that are cast and compared at once: few enough for the processor's cache.

@@ -9,7 +9,7 @@ import imagecodecs
 import numpy as np
 
 from oocloader.conversion.encode import Encode, Format
-from oocloader.conversion.plan import Plan
+from oocloader.conversion.store_plan import Plan
 from oocloader.errors import SettingError
 
 NBYTES = 4

@@ -18,8 +18,8 @@ import numpy as np
 
 from oocloader.conversion.encode import Encode, encoded_bound
 from oocloader.conversion.extents import Placed, put
-from oocloader.conversion.plan import ArrayPlan
-from oocloader.verification.manifest import checksum, checksum_of_rows
+from oocloader.conversion.store_plan import ArrayPlan
+from oocloader.conversion.verification.manifest import checksum, checksum_of_rows
 
 # How long an interrupted conversion waits for its threads, which notice after the chunk at hand.
 _PATIENCE_S = 1.0

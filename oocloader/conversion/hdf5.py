@@ -14,7 +14,7 @@ from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.conversion.encode import hdf5_filter
 from oocloader.conversion.extents import Placed, extents_of
-from oocloader.conversion.plan import ArrayPlan, Plan
+from oocloader.conversion.store_plan import ArrayPlan, Plan
 from oocloader.errors import StoreError
 
 _PAGE = 4096

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.conversion.plan import Plan
+from oocloader.conversion.store_plan import Plan
 from oocloader.errors import ChangedError
 from oocloader.stores import StoredArray
 

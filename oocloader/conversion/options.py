@@ -10,8 +10,8 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from oocloader.errors import SettingError
-from oocloader.stores.raw import raw_shape
-from oocloader.written_sizes import parse_nbytes
+from oocloader.memory import parse_nbytes
+from oocloader.stores import raw_shape
 
 _T = TypeVar("_T")
 Shards = int | Literal["auto", "none"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oocloader.conversion.plan import ArrayPlan, Plan
+from oocloader.conversion.store_plan import ArrayPlan, Plan
 
 
 @dataclass(frozen=True, slots=True)

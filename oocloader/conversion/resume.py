@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from oocloader.conversion.journal import Finished
-from oocloader.conversion.plan import Plan
-from oocloader.verification.manifest import checksum
+from oocloader.conversion.store_plan import Plan
+from oocloader.conversion.verification.manifest import checksum
 
 PathOf = Callable[[int, int], str]
 """The file of a chunk, by the number of its array and its own."""

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.conversion.check import Verify, check_store, checked_verify
+from oocloader.conversion.auto_codec import AUTO, Choice, choose_codec
 from oocloader.conversion.checksums import check_room
-from oocloader.conversion.choosing import AUTO, Choice, choose_codec
 from oocloader.conversion.encode import Codec, Format
 from oocloader.conversion.job import SourceFiles, digest, job_of
 from oocloader.conversion.options import (
@@ -27,18 +26,25 @@ from oocloader.conversion.options import (
     checked_zarr_format,
     shaping,
 )
-from oocloader.conversion.plan import Plan, check_sources, is_text, make_plan
 from oocloader.conversion.publish import check_destination, publish, size_of, sync
+from oocloader.conversion.read_back import Verify, check_store, checked_verify
 from oocloader.conversion.report import ConvertReport, choices
 from oocloader.conversion.sources import open_source, opened_sources, wanted_arrays
-from oocloader.conversion.work import Work, begun_codec, begun_nbytes, made_by, open_work, remove_leftover
+from oocloader.conversion.store_plan import Plan, check_sources, is_text, make_plan
+from oocloader.conversion.verification.manifest import write_manifests
+from oocloader.conversion.workspace import (
+    Work,
+    begun_codec,
+    begun_nbytes,
+    made_by,
+    open_work,
+    remove_leftover,
+)
 from oocloader.conversion.write import write_store
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
 from oocloader.paths import local_path
 from oocloader.progress import bar
-from oocloader.stores import Store
-from oocloader.stores.sparse import MEMBERS, sparse_kind
-from oocloader.verification.manifest import write_manifests
+from oocloader.stores import MEMBERS, Store, sparse_kind
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
 _SUFFIXES: dict[str, Format] = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}

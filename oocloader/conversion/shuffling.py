@@ -12,11 +12,11 @@ import threading
 
 import numpy as np
 
-from oocloader.conversion.rows import Advance, Rows
+from oocloader.conversion.derived_rows import Advance, Rows
 from oocloader.conversion.scratch import Scratch
-from oocloader.conversion.steps import Work, in_steps
+from oocloader.conversion.thread_steps import Work, in_steps
 from oocloader.errors import ClosedError
-from oocloader.permutation import STORED, Scattered
+from oocloader.order import STORED, Scattered
 
 # Rows that are read at once in the first pass: larger runs come to each bucket from more of them.
 BLOCK_NBYTES = 32 << 20

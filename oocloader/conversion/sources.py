@@ -12,21 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.boxes import BoxReader
-from oocloader.chunks import ChunkReader
 from oocloader.conversion.casting import CastRows, cast_values
+from oocloader.conversion.derived_rows import Advance, DerivedArray, Rows, StoredRows, moved
 from oocloader.conversion.options import Shaping
-from oocloader.conversion.plan import ArrayPlan, Plan, Reading, check_rows
-from oocloader.conversion.rows import Advance, DerivedArray, Rows, StoredRows, moved
 from oocloader.conversion.shuffling import BLOCK_NBYTES, OrderRows, ShuffledRows, order_of
+from oocloader.conversion.store_plan import ArrayPlan, Plan, Reading, check_rows
 from oocloader.conversion.transposing import BOX_NBYTES, TransposedRows
 from oocloader.errors import SettingError
-from oocloader.permutation import Scattered
-from oocloader.read import JoinedReader, RowReader
-from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
-from oocloader.stores.fortran import FortranReader
-from oocloader.stores.joined import side_by_side
-from oocloader.stores.raw import open_raw
+from oocloader.order import Scattered
+from oocloader.reading import BoxReader, ChunkReader, JoinedReader, RowReader
+from oocloader.stores import ArrayInfo, FortranReader, Store, StoredArray, open_raw, open_store, side_by_side
 
 # Rows are read straight where at least this many bytes lie next to each other: less is mostly calls.
 _LEAST_RUN_NBYTES = 64 << 10

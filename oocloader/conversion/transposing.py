@@ -15,12 +15,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.boxes import Box, BoxReader, box_shape, cut_boxes, in_order, within_rows
-from oocloader.conversion.rows import Advance
+from oocloader.conversion.derived_rows import Advance
 from oocloader.conversion.scratch import Scratch
-from oocloader.conversion.steps import Work, in_steps
+from oocloader.conversion.thread_steps import Work, in_steps
 from oocloader.errors import ClosedError
-from oocloader.read import JoinedReader, RowReader
+from oocloader.reading import (
+    Box,
+    BoxReader,
+    JoinedReader,
+    RowReader,
+    box_shape,
+    cut_boxes,
+    in_order,
+    within_rows,
+)
 
 # Smaller boxes mean smaller runs of bytes in the temporary file.
 BOX_NBYTES = 32 << 20

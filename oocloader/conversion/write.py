@@ -13,12 +13,12 @@ from oocloader.conversion.checksums import with_checksum
 from oocloader.conversion.copying import Sink, Written, copy_array
 from oocloader.conversion.encode import encoder
 from oocloader.conversion.journal import Finished, Journal
-from oocloader.conversion.plan import ArrayPlan, Plan
 from oocloader.conversion.resume import usable
 from oocloader.conversion.sources import prepare
-from oocloader.conversion.work import Work
+from oocloader.conversion.store_plan import ArrayPlan, Plan
+from oocloader.conversion.verification.manifest import ArrayManifest
+from oocloader.conversion.workspace import Work
 from oocloader.stores import StoredArray
-from oocloader.verification.manifest import ArrayManifest
 
 
 class StoreSink(Sink, Protocol):

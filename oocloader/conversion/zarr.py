@@ -18,7 +18,7 @@ import zarr
 
 from oocloader.conversion.encode import zarr2_compressor, zarr_codecs
 from oocloader.conversion.extents import Extent, Placed, put_tail
-from oocloader.conversion.plan import ArrayPlan, Plan
+from oocloader.conversion.store_plan import ArrayPlan, Plan
 from oocloader.errors import StoreError
 
 # Stands in a shard's index for a chunk that is not there.

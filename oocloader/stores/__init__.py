@@ -6,6 +6,25 @@ The libraries of a format are loaded when a store of that format is opened, not 
 from __future__ import annotations
 
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
+from oocloader.stores.fortran import FortranReader
+from oocloader.stores.inspection import ArrayReport, inspect_store, nbytes_text
+from oocloader.stores.joined import side_by_side
+from oocloader.stores.raw import open_raw, raw_shape
 from oocloader.stores.source import open_store
+from oocloader.stores.sparse import MEMBERS, sparse_kind
 
-__all__ = ["ArrayInfo", "Store", "StoredArray", "open_store"]
+__all__ = [
+    "MEMBERS",
+    "ArrayInfo",
+    "ArrayReport",
+    "FortranReader",
+    "Store",
+    "StoredArray",
+    "inspect_store",
+    "nbytes_text",
+    "open_raw",
+    "open_store",
+    "raw_shape",
+    "side_by_side",
+    "sparse_kind",
+]

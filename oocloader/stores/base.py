@@ -21,8 +21,7 @@ from oocloader.errors import (
     SettingError,
     UnsupportedArrayError,
 )
-from oocloader.forks import Lock
-from oocloader.read import RowReader, read_rows
+from oocloader.reading import Lock, RowReader, read_rows
 
 _NAMES_SHOWN = 20
 

@@ -12,13 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oocloader.boxes import Box, Grain, runs_of
-from oocloader.cost import Cost, banded_cost
-from oocloader.files import FileReader
-from oocloader.layout import Files
-from oocloader.pieces import Piece
-from oocloader.read import JOB_NBYTES, Job, Target
-from oocloader.timing import Counters
+from oocloader.memory import Cost, banded_cost
+from oocloader.metrics import Counters
+from oocloader.order import Piece
+from oocloader.reading import JOB_NBYTES, Box, FileReader, Files, Grain, Job, Target, runs_of
 
 BAND_NBYTES = 32 << 20
 # Pieces of neighbouring runs this close are read with one call: each call costs more than the bytes between.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.errors import CorruptChunkError
-from oocloader.files import FileReader
+from oocloader.reading import FileReader
 
 # Small, since each checkpoint keeps the input that its decompressor has not taken yet.
 _INPUT_NBYTES = 16 << 10

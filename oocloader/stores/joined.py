@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from oocloader.errors import DataError
-from oocloader.read import JoinedReader, RowReader
+from oocloader.reading import JoinedReader, RowReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from oocloader.errors import SettingError
-from oocloader.read import MemoryReader
+from oocloader.reading import MemoryReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.dtypes import native, refusal
 

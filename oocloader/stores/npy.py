@@ -13,10 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from oocloader.chunks import ChunkReader
 from oocloader.errors import StoreError, UnsupportedArrayError
-from oocloader.layout import Files, Layout
-from oocloader.read import RowReader
+from oocloader.reading import ChunkReader, Files, Layout, RowReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.dtypes import native, refusal
 from oocloader.stores.fortran import FortranReader

@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from oocloader.boxes import Box, Grain, runs_of
 from oocloader.errors import OocloaderError, StoreError
-from oocloader.files import FileReader
-from oocloader.layout import Files
-from oocloader.read import LibraryReader, RowReader
+from oocloader.reading import Box, FileReader, Files, Grain, LibraryReader, RowReader, runs_of
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.fortran import BAND_NBYTES
 from oocloader.stores.inflate import InflatedBytes

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.chunks import ChunkReader
 from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
-from oocloader.layout import Files, Layout
 from oocloader.paths import local_path
-from oocloader.read import RowReader
+from oocloader.reading import ChunkReader, Files, Layout, RowReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.dtypes import native, refusal
 from oocloader.stores.npy import MAGIC

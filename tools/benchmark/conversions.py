@@ -288,7 +288,8 @@ def _other(folder: Path, source: Path, library: str) -> float:
 _CHILD = """
 import json, sys
 import h5py, imagecodecs, numcodecs, tqdm, zarr
-import oocloader.conversion.hdf5, oocloader.conversion.zarr, oocloader.stores.hdf5, oocloader.stores.zarr
+import oocloader.conversion.hdf5, oocloader.conversion.zarr
+import oocloader.stores.hdf5.store, oocloader.stores.zarr.store
 from oocloader import convert
 
 def memory(key):

@@ -1,0 +1,137 @@
+"""What the demo found: a table for the terminal, a dict for programs, a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oocloader.cli.demo.digits import Digits
+from oocloader.cli.demo.train import Training
+
+MIB = 1 << 20
+ENOUGH = 0.97
+"""Share of the held-out digits that a model must get right for the demo to pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """Everything measured; sizes in bytes. `str()` is the table."""
+
+    rows: int
+    data_bytes: int
+    device_memory: int
+    held_out: int
+    trainings: tuple[Training, ...]
+    folder: Path
+    plot: Path
+
+    @property
+    def passed(self) -> bool:
+        return all(training.accuracy >= ENOUGH for training in self.trainings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        trainings = []
+        for training in self.trainings:
+            entry = asdict(training)
+            del entry["losses"]
+            entry["rows_per_s"] = training.rows_per_s
+            entry["waiting_share"] = training.waiting_share
+            entry["cutting_share"] = training.cutting_share
+            trainings.append(entry)
+        return {
+            "rows": self.rows,
+            "data_bytes": self.data_bytes,
+            "device_memory_bytes": self.device_memory,
+            "held_out": self.held_out,
+            "enough_accuracy": ENOUGH,
+            "passed": self.passed,
+            "trainings": trainings,
+            "folder": str(self.folder),
+            "plot": str(self.plot),
+        }
+
+    def __str__(self) -> str:
+        budget = self.device_memory
+        size = f"{self.rows:,} images, {self.data_bytes / MIB:.0f} MiB"
+        times = f"{self.data_bytes / budget:.1f} times the device budget of {budget / MIB:.0f} MiB"
+        judged = f"accuracy is on {self.held_out} digits that no training image was made from"
+        enough = f"{ENOUGH:.2f} is {'reached' if self.passed else 'NOT reached'}"
+        table = "\n".join(_table(self.trainings))
+        return f"{size}: {times}\n\n{table}\n\n{judged}; {enough}\nplot: {self.plot}"
+
+
+def _table(trainings: Sequence[Training]) -> list[str]:
+    head = (
+        "store",
+        "on disk",
+        "windows",
+        "rows/s",
+        "waiting for data",
+        "cutting batches",
+        "peak memory",
+        "in training",
+        "accuracy",
+    )
+    body = [
+        (
+            training.store,
+            f"{training.stored_bytes / MIB:.0f} MiB",
+            f"{training.windows}",
+            f"{training.rows_per_s:,.0f}",
+            f"{training.waiting_share:.1%}",
+            f"{training.cutting_share:.1%}",
+            f"{training.peak_bytes / MIB:,.0f} MiB",
+            f"{(training.peak_bytes - training.base_bytes) / MIB:+,.0f} MiB",
+            f"{training.accuracy:.4f}",
+        )
+        for training in trainings
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *body)
+    ]
+
+
+def save_plot(path: Path, digits: Digits, grown: np.ndarray, trainings: Sequence[Training]) -> None:
+    """A PNG: digits as they are and as they were grown, the loss as training went, where the time went.
+
+    `grown` is some training images, `(at least 40, 32, 32, 1)`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, middle, right = figure.subplots(1, 3)
+
+    sheet = np.concatenate([digits.source_images[:16], grown[:48]]).reshape(8, 8, 32, 32)
+    left.imshow(sheet.transpose(0, 2, 1, 3).reshape(256, 256), cmap="gray_r")
+    left.axhline(63.5, color="tab:red", linewidth=1)
+    left.set(title="digits as they are, and grown from them", xticks=[], yticks=[])
+
+    for training in trainings:
+        middle.plot(training.losses, label=training.store, linewidth=1)
+    middle.set(title="training loss", xlabel="batch", yscale="log")
+    middle.legend()
+
+    names = [training.store for training in trainings]
+    left_of = np.zeros(len(names))
+    for label, seconds in (
+        ("training", [training.seconds - training.next_s for training in trainings]),
+        ("cutting batches", [training.next_s - training.waiting_s for training in trainings]),
+        ("waiting for data", [training.waiting_s for training in trainings]),
+    ):
+        right.barh(names, seconds, left=left_of, label=label)
+        left_of += seconds
+    right.set(title="where the time went", xlabel="seconds", ylim=(len(names) - 0.4, -1))
+    right.legend(loc="upper center", ncols=3, fontsize=8)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,215 @@
+"""The place where a new store grows: beside its destination, locked, and kept where work was broken off."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oocloader.conversion.job import difference, digest
+from oocloader.conversion.journal import Begun, Finished, Journal
+from oocloader.conversion.publish import DiscardedError, remove, size_of
+from oocloader.conversion.verification.manifest import job_of
+from oocloader.errors import ChangedError, OocloaderError, StoreError
+
+_JOURNAL, _STORE = "journal", "store"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
+
+
+@dataclass(slots=True)
+class Work:
+    """Work on one destination.
+
+    - `store`: where the new store is written.
+    - `journal`: told of every piece that is finished; `None` where the work cannot be taken up again.
+    - `finished`: pieces finished before, in order; `rebooted`: the machine was started anew since.
+    - `keep`: whether what is finished stays where the work is broken off.
+    - `total_pieces`: of all arrays, finished or not.
+    """
+
+    store: str
+    journal: Journal | None
+    finished: tuple[Finished, ...] = ()
+    rebooted: bool = False
+    keep: bool = True
+    total_pieces: int = 0
+
+
+def work_folder(destination: str) -> str:
+    """Where the work on a destination lies."""
+    folder, name = os.path.split(destination)
+    return os.path.join(folder, f".{name}.oocloader")
+
+
+@contextlib.contextmanager
+def open_work(
+    destination: str, job: Mapping[str, Any] | None, *, resume: bool, overwrite: bool, pieces: int
+) -> Iterator[Work]:
+    """Begin the work on `destination` (a real path), or go on with it.
+
+    Where it is left by an error, or by a signal, what is finished is kept, and the error says so. Where it
+    is done, where nothing is finished yet, and where `job` is `None`, nothing is left.
+
+    Raises `StoreError` where somebody else works on the destination, where unfinished work lies there and
+    `resume` is false, or where that work is another job than this one.
+    """
+    folder = work_folder(destination)
+    fd, locked = _lock(folder, destination)
+    journal = Journal(fd)
+    try:
+        work = Work(os.path.join(folder, _STORE), None if job is None else journal, total_pieces=pieces)
+        _take_up(work, journal, job, folder, destination, resume=resume, locked=locked)
+        try:
+            if not overwrite and os.path.lexists(destination):
+                # By whoever had the lock before.
+                raise StoreError(f"{destination}: someone else made it in the meantime", file=destination)
+            yield work
+        except BaseException as error:
+            if not work.keep or job is None or isinstance(error, DiscardedError) or not journal.pieces:
+                _clear(folder, work)
+            else:
+                _say(error, folder, journal.pieces, pieces)
+            raise
+        _clear(folder, work)
+    finally:
+        journal.close()
+
+
+def _take_up(
+    work: Work,
+    journal: Journal,
+    job: Mapping[str, Any] | None,
+    folder: str,
+    destination: str,
+    *,
+    resume: bool,
+    locked: bool,
+) -> None:
+    begun = journal.read()
+    if begun is None or (not begun.finished and locked) or _renamed(begun, work.store):
+        remove(work.store)
+        journal.begin({} if job is None else job)
+        return
+    differs = (
+        "it was of files, and this one is of arrays in memory" if job is None else difference(begun.job, job)
+    )
+    # Another conversion has another number of pieces.
+    of = "" if differs else f" of {work.total_pieces}"
+    done = f"{len(begun.finished)}{of} pieces"
+    where = f"{destination}: an unfinished conversion to it ({done}) lies in {folder}"
+    anew = f"or begin anew: rm -r {shlex.quote(folder)}"
+    if not resume:
+        raise StoreError(f"{where}; go on with it by resume=True (--resume), {anew}", file=destination)
+    if differs:
+        raise StoreError(
+            f"{where}, but is not this one: {differs}; repeat what it was begun with, {anew}",
+            file=destination,
+        )
+    work.finished, work.rebooted = begun.finished, begun.rebooted
+
+
+def _renamed(begun: Begun, store: str) -> bool:
+    """Whether the store got its name, and only what was left of the work was not removed."""
+    return begun.renaming and not made_by(store, begun.job)
+
+
+def made_by(path: str, job: Mapping[str, Any]) -> bool:
+    """Whether the complete store at `path` was made by this job."""
+    name: str = job["plan"]["arrays"][0]["name"]
+    return job_of(path, name) == digest(job)
+
+
+def remove_leftover(destination: str, job: Mapping[str, Any]) -> None:
+    """Remove what is left of the work of `job` on a destination that is complete."""
+    folder = work_folder(destination)
+    if not os.path.isdir(folder):
+        return
+    fd, _ = _lock(folder, destination)
+    journal = Journal(fd)
+    try:
+        begun = journal.read()
+        if begun is None or not difference(begun.job, job):
+            _clear(folder, Work(os.path.join(folder, _STORE), journal))
+    finally:
+        journal.close()
+
+
+def begun_nbytes(destination: str) -> int:
+    """Bytes of the unfinished work on a destination."""
+    store = os.path.join(work_folder(destination), _STORE)
+    return size_of(store) if os.path.exists(store) else 0
+
+
+def begun_codec(destination: str) -> str | None:
+    """The codec of the unfinished work on a destination, `None` where there is none."""
+    try:
+        fd = os.open(os.path.join(work_folder(destination), _JOURNAL), os.O_RDONLY)
+    except OSError:
+        return None
+    journal = Journal(fd)
+    try:
+        begun = journal.read(repair=False)
+    finally:
+        journal.close()
+    codec: str | None = begun.job.get("codec") if begun is not None and begun.finished else None
+    return codec
+
+
+def _lock(folder: str, destination: str) -> tuple[int, bool]:
+    """The journal, open, and whether it is locked: some file systems have no locks."""
+    path = os.path.join(folder, _JOURNAL)
+    while True:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        except FileNotFoundError:
+            continue  # its owner removed the folder just now
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return fd, False
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise StoreError(
+                    f"{destination}: another conversion is writing it at this moment; wait until it is done,"
+                    " or choose another name",
+                    file=destination,
+                ) from None
+            raise
+        if _is_at(fd, path):
+            return fd, True
+        os.close(fd)  # its owner finished and removed it between our opening and locking it
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _clear(folder: str, work: Work) -> None:
+    """Remove all of it, the journal last: whoever finds it, and no more, has nothing to go on with."""
+    remove(work.store)
+    remove(os.path.join(folder, _JOURNAL))
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def _say(error: BaseException, folder: str, done: int, pieces: int) -> None:
+    """Have an error say what is kept."""
+    goes_on = "the same command with --resume (resume=True) goes on from there"
+    if isinstance(error, ChangedError):
+        goes_on += f" once the source is restored, its time too; otherwise: rm -r {shlex.quote(folder)}"
+    what = f"{done} of {pieces} pieces are finished and kept in {folder}: {goes_on}"
+    if isinstance(error, OocloaderError):
+        error.args = (f"{error.message}; {what}", *error.args[1:])
+    else:
+        error.add_note(what)

@@ -1,0 +1,33 @@
+"""How large windows may be."""
+
+from __future__ import annotations
+
+from oocloader.memory.alignment import BLOCK, LIGHT, Column, cuts
+from oocloader.memory.budget import Sizes
+from oocloader.memory.cost import Cost, banded_cost, piece_of, row_count, spans
+from oocloader.memory.host_memory import available_host_memory
+from oocloader.memory.mixing import CLASSES, POOR, mixing
+from oocloader.memory.sizes import MIB, parse_nbytes
+from oocloader.memory.window_size import DEVICE_WINDOWS, HOST_WINDOWS, LARGEST_WINDOW
+
+__all__ = [
+    "BLOCK",
+    "CLASSES",
+    "DEVICE_WINDOWS",
+    "HOST_WINDOWS",
+    "LARGEST_WINDOW",
+    "LIGHT",
+    "MIB",
+    "POOR",
+    "Column",
+    "Cost",
+    "Sizes",
+    "available_host_memory",
+    "banded_cost",
+    "cuts",
+    "mixing",
+    "parse_nbytes",
+    "piece_of",
+    "row_count",
+    "spans",
+]

@@ -1,0 +1,107 @@
+"""What the arrays of an element cost by row, and where their rows are cut into blocks and windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oocloader.memory.sizes import MIB
+
+# A window in stored order: large enough that its fixed cost vanishes, small enough to stay near the caches.
+ORDERED_WINDOW = 32 * MIB
+# Blocks of about a mebibyte, unless so many do not fit in a window.
+BLOCK = MIB
+# So many blocks reach 0.99 of the label entropy of a full shuffle: to have them, this may be kept decoded.
+MIXING_BLOCKS = 32
+KEPT = 16 * MIB
+# Beside others this many times its size, an array may rather be kept decoded than decide how rows are cut.
+LIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What one array of the element costs: bytes per row as stored and as delivered, and as its reader has
+    it working memory per thread, whether its rows can be read one by one, what a mapping to gather them
+    from takes, rows per chunk and where these are counted from. `touched_nbytes`: the chunks that the rows
+    of a pass lie in, decoded whole (0: no more than the rows)."""
+
+    name: str
+    row_nbytes: int
+    delivered_row_nbytes: int
+    chunk_rows: int | None
+    scratch_nbytes: int
+    row_access: bool
+    gathered_nbytes: int = 0
+    starts: tuple[int, ...] = (0,)
+    touched_nbytes: int = 0
+
+    def cut_by(self, block_rows: int, starts: tuple[int, ...]) -> bool:
+        """Whether blocks of so many rows, counted from `starts`, cut chunks that have to be decoded."""
+        if self.row_access or self.chunk_rows is None:
+            return False
+        return block_rows % self.chunk_rows != 0 or self.starts != starts
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Multiples of `unit` rows from each of `starts` cut no chunk; `unit` is 1 where nothing is chunked.
+
+    `smallest`: the rows that have to be read together, since chunks are decoded whole.
+    """
+
+    unit: int
+    smallest: int
+    starts: tuple[int, ...]
+
+
+def cuts(columns: Sequence[Column], *, shuffle: bool, rows: int = 0, window_rows: int | None = None) -> Cuts:
+    """Where to cut, as far as that is cheap.
+
+    Of the arrays decoded in chunks the one with the most bytes decides. Another's chunks join by the
+    least common multiple while that stays near a megabyte: otherwise they are kept decoded until all
+    their rows are used. So are those of an array that is small beside the others, such as labels. Chunks
+    that need no decoding are kept whole where that is cheap. Where `window_rows` were asked for that would
+    hold few blocks, blocks get finer if arrays whose `rows` take little can be kept decoded for it.
+    """
+    row_nbytes = max(1, sum(column.row_nbytes for column in columns))
+
+    def optional(column: Column) -> bool:
+        return column.row_access or LIGHT * column.row_nbytes <= row_nbytes
+
+    found: Cuts | None = None
+    for column in sorted(columns, key=lambda column: (optional(column), -column.row_nbytes)):
+        chunk_rows = column.chunk_rows
+        if chunk_rows is None:
+            continue
+        if found is not None:
+            joined = math.lcm(found.unit, chunk_rows)
+            if joined * row_nbytes <= BLOCK and column.starts == found.starts:
+                found = Cuts(joined, found.smallest if optional(column) else joined, found.starts)
+        elif not optional(column):
+            found = Cuts(chunk_rows, chunk_rows, column.starts)
+        elif chunk_rows * row_nbytes <= (BLOCK if shuffle else ORDERED_WINDOW):
+            found = Cuts(chunk_rows, 1, column.starts)
+    found = found or Cuts(1, 1, (0,))
+    if shuffle and window_rows is not None and MIXING_BLOCKS * found.unit > window_rows:
+        return _finer(found, columns, rows=rows, window_rows=window_rows, row_nbytes=row_nbytes)
+    return found
+
+
+def _finer(found: Cuts, columns: Sequence[Column], *, rows: int, window_rows: int, row_nbytes: int) -> Cuts:
+    """Cuts at smaller chunks, or at any row, where it costs little to keep decoded what they cut."""
+    decoded = [column for column in columns if not column.row_access and column.chunk_rows is not None]
+    little = max(KEPT, window_rows * row_nbytes)
+
+    def kept(cut: Cuts) -> int:
+        """Memory for the arrays whose chunks are cut, bytes."""
+        return sum(rows * column.row_nbytes for column in decoded if column.cut_by(cut.unit, cut.starts))
+
+    finer = [Cuts(column.chunk_rows or 1, column.chunk_rows or 1, column.starts) for column in decoded]
+    if len(decoded) < len(columns):
+        finer.append(Cuts(1, 1, (0,)))
+    finer = [cut for cut in finer if cut.unit < found.unit and kept(cut) <= little]
+    mixing = [cut for cut in finer if MIXING_BLOCKS * cut.unit <= window_rows]
+    if mixing:
+        return min(mixing, key=kept)
+    return min(finer, key=lambda cut: cut.unit, default=found)

@@ -1,0 +1,405 @@
+"""Decoded rows of slow stores, kept for later passes: in memory, or in a folder for later runs too.
+
+A `CachedReader` stands for the store's reader. It hands on what that reads and keeps it, until every row is
+there; from then on it reads what was kept. The order of rows is none of its business.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from oocloader.errors import ClosedError, SettingError, StoreError
+from oocloader.memory import Cost
+from oocloader.order import Piece, RowSet, place
+from oocloader.paths import local_path
+from oocloader.pipeline.cache_file import CacheFile, Filling, cache_file, first_path
+from oocloader.pipeline.memory_rows import kept_jobs, positions
+from oocloader.reading import JOB_NBYTES, Bands, Job, RowReader, Target, allocate
+from oocloader.stores import StoredArray
+
+logger = logging.getLogger("oocloader")
+# So many bytes that earlier passes did not deliver (those left over from whole batches) are fetched at once.
+_FETCHED_NBYTES = 64 << 20
+# How often one looks whether another process has filled the file meanwhile.
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """What `cache=` asks for: nothing, memory, or a folder."""
+
+    folder: str | None = None
+    in_memory: bool = False
+
+    @classmethod
+    def parse(cls, value: object) -> Caching:
+        """Raises `SettingError` where it is neither None, "memory" nor a folder, `StoreError` for a URL."""
+        if value is None:
+            return cls()
+        if isinstance(value, str) and value == "memory":
+            return cls(in_memory=True)
+        if not isinstance(value, str | os.PathLike) or not str(value):
+            raise SettingError(f'cache={value!r} must be None, "memory" or a folder')
+        remedy = "name a folder of this machine"
+        folder = os.path.abspath(local_path(value, option="cache", remedy=remedy))
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise SettingError(f"cache={value!r} is a file; name a folder")
+        return cls(folder=folder)
+
+    def of(self, arrays: Sequence[StoredArray], rows: RowSet) -> Caches:
+        """The caches of `arrays`, those in memory left out.
+
+        Makes the folder. Raises `StoreError` where it cannot be made or has no room for what is not there.
+        """
+        if self.folder is None:
+            kept = tuple(self.in_memory and os.path.exists(first_path(array)) for array in arrays)
+            return Caches(rows, kept, (None,) * len(arrays))
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            files = tuple(cache_file(self.folder, array, rows) for array in arrays)
+            missing = sum(file.nbytes for file in files if file is not None and not file.there())
+            free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            what = f"cache={self.folder!r} cannot be used: {error.strerror or error}"
+            raise StoreError(what, file=self.folder) from error
+        if missing > free:
+            raise StoreError(
+                f"cache={self.folder!r} has {free} bytes free, and the decoded rows take {missing}; make "
+                "room or name another folder",
+                file=self.folder,
+            )
+        return Caches(rows, (False,) * len(arrays), files)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Which arrays are kept in memory, and the file of each of the others (None: none)."""
+
+    rows: RowSet
+    in_memory: tuple[bool, ...]
+    files: tuple[CacheFile | None, ...]
+
+    def __bool__(self) -> bool:
+        """Whether rows of any array are kept."""
+        return any(self.in_memory) or any(file is not None for file in self.files)
+
+    def memory_nbytes(self, readers: Sequence[RowReader]) -> int:
+        """Memory that rows take when all are kept."""
+        return sum(
+            len(self.rows) * math.prod(reader.shape[1:]) * reader.dtype.itemsize
+            for reader, kept in zip(readers, self.in_memory, strict=True)
+            if kept
+        )
+
+    @property
+    def file_nbytes(self) -> int:
+        """What mapping all files takes."""
+        return sum(file.nbytes for file in self.files if file is not None)
+
+    def readers(self, readers: Sequence[RowReader], *, gather: bool) -> list[RowReader]:
+        """`readers`, those of which rows are kept within a `CachedReader`.
+
+        `gather`: shuffled rows may be gathered from a mapping of the files, which then counts as resident.
+        """
+        found: list[RowReader] = []
+        for reader, kept, file in zip(readers, self.in_memory, self.files, strict=True):
+            keep: Keep | None = None
+            if kept:
+                keep = MemoryKeep((len(self.rows), *reader.shape[1:]), reader.dtype)
+            elif file is not None:
+                keep = FileKeep(file, gather=gather)
+            found.append(reader if keep is None else CachedReader(reader, self.rows, keep))
+        return found
+
+
+class Keep(Protocol):
+    """Where rows are kept, by their place among those selected. Thread-safe."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows can be had from here."""
+
+    def begin(self) -> bool:
+        """Whether rows are to be written here now. May find that it is complete."""
+
+    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+        """Keep the rows of `pieces`, at their places in `rows`."""
+
+    def finish(self) -> None:
+        """Every row was written: from now on it is complete."""
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        """What fills `target` with `pieces`, once complete."""
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        """Rows as a private mapping, or None, once complete."""
+
+    def close(self) -> None:
+        """Let go of it; what is not complete is lost."""
+
+
+class MemoryKeep:
+    """Rows in an array in memory, made when the first is kept."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.complete = False
+        self._shape = shape
+        self._dtype = dtype
+        self._rows: np.ndarray | None = None
+        self._making = threading.Lock()
+
+    def begin(self) -> bool:
+        with self._making:
+            if self._rows is None:
+                nbytes = math.prod(self._shape) * self._dtype.itemsize
+                self._rows = allocate(nbytes).view(self._dtype).reshape(self._shape)
+        return True
+
+    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+        kept = self._rows
+        if kept is None:  # closed
+            return
+        for piece in pieces:
+            if piece.pick is None:
+                kept[piece.start : piece.stop] = rows[piece.dest]
+            else:
+                place(kept[piece.start : piece.stop], piece.pick, rows[piece.dest])
+
+    def finish(self) -> None:
+        self.complete = True
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        rows = self._rows
+        if rows is None:
+            raise ClosedError("the Loader is closed; make another one")
+        return kept_jobs(rows, pieces, target)
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        self.complete = False
+        self._rows = None
+
+
+class FileKeep:
+    """Rows in a file that one process fills and all read."""
+
+    def __init__(self, file: CacheFile, *, gather: bool) -> None:
+        self._file = file
+        self._gather = gather
+        self._filling: Filling | None = None
+        self._reader: RowReader | None = None
+        self._lock = threading.Lock()
+        self._looked_s = -math.inf
+        self._closed = False
+        self._look()
+
+    @property
+    def complete(self) -> bool:
+        return self._reader is not None
+
+    def _look(self) -> None:
+        if self._file.there():
+            self._reader = self._file.reader()
+
+    def begin(self) -> bool:
+        with self._lock:
+            if self._filling is not None:
+                return True
+            now = time.monotonic()
+            if self._closed or self._reader is not None or now < self._looked_s + _LOOK_S:
+                return False
+            self._looked_s = now
+            self._filling = Filling.begin(self._file)
+            if self._filling is None:
+                self._look()
+            return self._filling is not None
+
+    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+        filling = self._filling
+        if filling is not None:
+            filling.write(pieces, rows)
+
+    def finish(self) -> None:
+        with self._lock:
+            filling, self._filling = self._filling, None
+            if filling is None:
+                return
+            if filling.finish():
+                self._look()
+            else:
+                self._closed = True
+                logger.warning(
+                    "oocloader: %s: array %r changed while its rows were read for cache=%r: "
+                    "nothing is kept of it",
+                    self._file.array.store,
+                    self._file.array.info.name,
+                    self._file.folder,
+                )
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        reader = self._reader
+        if reader is None:
+            raise ClosedError("the Loader is closed; make another one")
+        view = reader.view(pieces) if self._gather else None
+        return reader.jobs(pieces, target) if view is None else kept_jobs(view, pieces, target)
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        return None if self._reader is None else self._reader.map(start, stop)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            filling, self._filling = self._filling, None
+            reader, self._reader = self._reader, None
+        if filling is not None:
+            filling.give_up()
+        if reader is not None:
+            reader.close()
+
+
+class CachedReader:
+    """The rows of `inner`, those in `rows` kept as they are read and read from there once all are.
+
+    Passes may be given up, run side by side, or leave rows out: what each reads is kept. Rows beyond `rows`,
+    which a shard reads of a pass that another number of shards began, come from `inner`.
+    """
+
+    gathered_nbytes = 0
+
+    def __init__(self, inner: RowReader, rows: RowSet, keep: Keep) -> None:
+        self.inner = inner
+        self.shape = inner.shape
+        self.dtype = inner.dtype
+        self.chunk_rows = inner.chunk_rows
+        self.starts = inner.starts
+        self.scratch_nbytes = inner.scratch_nbytes
+        self._rows = rows
+        self._keep = keep
+        self._lock = threading.Lock()
+        # One bit a row: those that are kept.
+        self._have = np.zeros(-(-len(rows) // 8), np.uint8)
+        self._missing = len(rows)
+        self._pass: weakref.ref[Bands] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether rows come from where they are kept."""
+        return self._keep.complete
+
+    @property
+    def row_access(self) -> bool:
+        return self._keep.complete or self.inner.row_access
+
+    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+        if not all(self._covers(piece.start, piece.stop) for piece in pieces):
+            return self.inner.jobs(pieces, target)
+        if not self._keep.complete:
+            filling = self._keep.begin()
+            # Finished by another process, perhaps.
+            if not self._keep.complete:
+                jobs = self.inner.jobs(pieces, target)
+                if not filling:
+                    return jobs
+                return [*self._keeping(jobs, pieces, target), *self._fetching(target)]
+        return self._keep.jobs(positions(self._rows, pieces), target)
+
+    def map(self, start: int, stop: int) -> np.ndarray | None:
+        if not self._keep.complete or not self._covers(start, stop):
+            return None
+        (piece,) = positions(self._rows, [Piece(start, stop, None, slice(0, stop - start))])
+        return self._keep.map(piece.start, piece.stop)
+
+    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+        return None
+
+    def view_again(self) -> np.ndarray | None:
+        return None
+
+    def cost(self, pieces: Sequence[Piece]) -> Cost:
+        return self.inner.cost(pieces)
+
+    def close(self) -> None:
+        """Let go of what was kept; the reader of the store is left open."""
+        self._keep.close()
+
+    def _covers(self, start: int, stop: int) -> bool:
+        """Whether the rows selected among these stored ones are among those that are kept."""
+        return self._rows.start <= start and stop <= self._rows.stop
+
+    def _keeping(self, jobs: Sequence[Job], pieces: Sequence[Piece], target: Target) -> list[Job]:
+        """`jobs`, of which the last to end keeps the rows."""
+        lock = threading.Lock()
+        left = len(jobs)
+
+        def run(job: Job) -> None:
+            nonlocal left
+            job()
+            with lock:
+                left -= 1
+                last = left == 0
+            if last:
+                self._take(positions(self._rows, pieces), target.rows)
+
+        return [lambda job=job: run(job) for job in jobs]  # type: ignore[misc]  # default binds the job
+
+    def _take(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+        self._keep.write(pieces, rows)
+        with self._lock:
+            if self._missing == 0:
+                return
+            for piece in pieces:
+                self._missing -= self._mark(piece)
+            if self._missing:
+                return
+        self._keep.finish()
+
+    def _mark(self, piece: Piece) -> int:
+        """Note that rows are kept: how many were not."""
+        at = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+        byte, bit = at >> 3, (1 << (at & 7)).astype(np.uint8)
+        new = int(np.count_nonzero((self._have[byte] & bit) == 0))
+        np.bitwise_or.at(self._have, byte, bit)
+        return new
+
+    def _fetching(self, target: Target) -> list[Job]:
+        """In a new pass, jobs that read the few rows which the ones before left out."""
+        before, self._pass = self._pass, weakref.ref(target.bands)
+        row_nbytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+        with self._lock:
+            few = 0 < self._missing <= min(len(self._rows) // 2, _FETCHED_NBYTES // row_nbytes)
+            if before is None or before() is target.bands or not few:
+                return []
+            have = np.unpackbits(self._have, count=len(self._rows), bitorder="little")
+        return self._reading(np.flatnonzero(have == 0), max(1, JOB_NBYTES // row_nbytes), target)
+
+    def _reading(self, places: np.ndarray, step: int, target: Target) -> list[Job]:
+        cuts = np.flatnonzero(np.diff(places) != 1) + 1
+        runs = [run[lo : lo + step] for run in np.split(places, cuts) for lo in range(0, len(run), step)]
+
+        def read(first: int, last: int) -> None:
+            stored = self._rows.stored(first, last)
+            numbers = np.arange(*stored) if isinstance(stored, tuple) else stored
+            pick = None if isinstance(stored, tuple) else numbers - numbers[0]
+            piece = Piece(int(numbers[0]), int(numbers[-1]) + 1, pick, slice(0, last - first))
+            rows = np.empty((last - first, *self.shape[1:]), self.dtype)
+            # Bands of its own: those of the pass count on the rows that it delivers.
+            for job in self.inner.jobs([piece], Target(rows, Bands(lambda lo, hi: 0), target.counters)):
+                job()
+            self._take([Piece(first, last, None, piece.dest)], rows)
+
+        return [lambda run=run: read(int(run[0]), int(run[-1]) + 1) for run in runs]  # type: ignore[misc]

@@ -1,0 +1,326 @@
+"""A file of decoded rows that loaders share: found by what it was made of, or filled aside by one of them.
+
+The file is a `.npy` of the rows selected, in stored order. Its name says which rows of which array it holds
+and, behind that, what the store was when they were read; a store that changed has another name, and the file
+of the old one is removed. One process fills, under a lock that ends with it, and renames when all rows are
+there and on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oocloader.errors import SettingError, StoreError
+from oocloader.order import Piece, RowSet
+from oocloader.reading import (
+    ALIGNMENT,
+    JOB_NBYTES,
+    ChunkReader,
+    Files,
+    JoinedReader,
+    Layout,
+    LibraryReader,
+    RowReader,
+)
+from oocloader.stores import StoredArray
+
+PARTIAL = ".partial"
+
+
+def origin(array: StoredArray) -> str | None:
+    """What the rows of an array are made of, as text that changes when they may have; None in memory.
+
+    Paths, sizes and times of change of every file, and where in them the array is.
+    """
+    found = [_files(path) for path in array.parts or (array.store,)]
+    if not all(found):
+        return None
+    return json.dumps([found, _read_by(array.reader)])
+
+
+def first_path(array: StoredArray) -> str:
+    """Where an array, or the first part of it, lies; no path where it is in memory."""
+    return array.parts[0] if array.parts else array.store
+
+
+def _files(path: str) -> list[str | int] | None:
+    """Path, bytes and time of change of a file; of a folder, of all files in it."""
+    path = os.path.realpath(path)
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    if not os.path.isdir(path):
+        return [path, about.st_size, about.st_mtime_ns]
+    digest = hashlib.sha256()
+    total = 0
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            file = os.path.join(folder, name)
+            about = os.stat(file)
+            total += about.st_size
+            digest.update(f"{file}\0{about.st_size}\0{about.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return [path, total, digest.hexdigest()]
+
+
+def _read_by(reader: RowReader) -> object:
+    """Which array of its files a reader reads, and how."""
+    if isinstance(reader, JoinedReader):
+        return [_read_by(part) for _, part in reader.parts]
+    if isinstance(reader, ChunkReader):
+        layout = reader.layout
+        places = hashlib.sha256(layout.offset.tobytes() + layout.stored.tobytes())
+        return [layout.array, repr(layout.chunk_shape), repr(layout.axes), places.hexdigest()]
+    return [type(reader).__name__, reader.array if isinstance(reader, LibraryReader) else ""]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFile:
+    """The file of the rows selected of one array: `shape` (rows, *sample_shape), `dtype`.
+
+    `name` up to its last "-" is the same whatever the store was.
+    """
+
+    folder: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    origin: str
+    array: StoredArray
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.folder, self.name)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def there(self) -> bool:
+        """Whether the file is there, complete."""
+        try:
+            return os.path.getsize(self.path) == len(_header(self)) + self.nbytes
+        except OSError:
+            return False
+
+    def reader(self) -> RowReader:
+        """What reads the rows, by their place among those selected."""
+        files = Files.of(self.path)
+        offset = len(_header(self))
+        layout = Layout.contiguous(self.array.info.name, self.shape, self.dtype, files, offset)
+        return ChunkReader(layout)
+
+
+def cache_file(folder: str, array: StoredArray, rows: RowSet) -> CacheFile | None:
+    """The file for `rows` of an array, None for one in memory. Raises `SettingError` where it could lie."""
+    reader = array.reader
+    made_of = origin(array)
+    if made_of is None:
+        return None
+    info = array.info
+    for kind in ("virtual dataset", "external storage"):
+        if kind in info.reason:
+            raise SettingError(
+                f"cache={folder!r}: array {info.name!r} of {array.store} cannot be kept in a folder: "
+                f"{info.reason}, and a change of the files behind it would not be noticed; use "
+                "cache='memory'",
+                file=array.store,
+                array=info.name,
+            )
+    picked = None if rows.picked is None else hashlib.sha256(rows.picked.tobytes()).hexdigest()
+    paths = [os.path.realpath(path) for path in array.parts or (array.store,)]
+    place = json.dumps([paths, info.name, _named(reader), rows.start, rows.stop, picked])
+    state = json.dumps([made_of, info.shape, reader.dtype.str])
+    label = re.sub(r"[^A-Za-z0-9]+", "_", info.name)[:40].strip("_") or "array"
+    name = f"{label}-{_short(place)}-{_short(state)}.npy"
+    return CacheFile(folder, name, (len(rows), *info.shape[1:]), reader.dtype, made_of, array)
+
+
+def _named(reader: RowReader) -> object:
+    """The name of the array in its own store."""
+    if isinstance(reader, JoinedReader):
+        return [_named(part) for _, part in reader.parts]
+    if isinstance(reader, ChunkReader):
+        return reader.layout.array
+    return reader.array if isinstance(reader, LibraryReader) else ""
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:20]
+
+
+def _header(file: CacheFile) -> bytes:
+    """The header of a `.npy` of version 1.0 (numpy.lib.format); rows begin on a multiple of 64 bytes."""
+    about = {"descr": np.lib.format.dtype_to_descr(file.dtype), "fortran_order": False, "shape": file.shape}
+    text = repr(about)
+    length = -(-(len(text) + 11) // ALIGNMENT) * ALIGNMENT - 10
+    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
+
+
+class Filling:
+    """A cache file while this process fills it aside. Thread-safe."""
+
+    def __init__(self, file: CacheFile, fd: int) -> None:
+        self._file = file
+        self._fd = fd
+        self._process = os.getpid()
+        self._partial = file.path + PARTIAL
+        self._offset = len(_header(file))
+        self._row_nbytes = file.nbytes // file.shape[0]
+
+    @classmethod
+    def begin(cls, file: CacheFile) -> Filling | None:
+        """Begin to fill, None where another process or loader does.
+
+        Removes what is left of a store that changed. Raises `StoreError` where there is no room.
+        """
+        path = file.path + PARTIAL
+        with _told(file):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Gone or finished meanwhile: what is locked then is not what others see.
+            mine = _lock(fd) and _same(fd, path)
+            if not mine or file.there():
+                if mine:
+                    # Another has finished meanwhile, and this one was made just now.
+                    os.unlink(path)
+                os.close(fd)
+                return None
+            _remove_stale(file)
+            with _told(file):
+                os.ftruncate(fd, 0)
+                # Now, so that a full disk is found before anything is read.
+                os.posix_fallocate(fd, 0, len(_header(file)) + file.nbytes)
+                os.pwrite(fd, _header(file), 0)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                os.close(fd)
+            raise
+        return cls(file, fd)
+
+    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+        """Keep the rows of `pieces`, at their places in `rows`."""
+        flat = rows.reshape(len(rows), -1)
+        step = max(1, JOB_NBYTES // max(1, self._row_nbytes))
+        for piece in pieces:
+            for at, run in _runs(piece):
+                for lo in range(0, len(run), step):
+                    part = run[lo : lo + step]
+                    self._write(
+                        at + lo, flat[part.start : part.stop] if isinstance(part, range) else flat[part]
+                    )
+
+    def _write(self, row: int, rows: np.ndarray) -> None:
+        view = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+        offset = self._offset + row * self._row_nbytes
+        with _told(self._file):
+            while view.nbytes:
+                done = os.pwrite(self._fd, view, offset)
+                view, offset = view[done:], offset + done
+
+    def finish(self) -> bool:
+        """Sync the file and give it its name. False, and nothing is kept, where the store has changed."""
+        if origin(self._file.array) != self._file.origin:
+            self.give_up()
+            return False
+        with _told(self._file):
+            os.fsync(self._fd)
+            os.rename(self._partial, self._file.path)
+            folder = os.open(self._file.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        self._close()
+        return True
+
+    def give_up(self) -> None:
+        """Remove what was written. Safe to call twice."""
+        # A forked child has the file open too, but it is not the child's to remove.
+        if self._fd >= 0 and os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                os.unlink(self._partial)
+            self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def __del__(self) -> None:
+        self.give_up()
+
+
+def _runs(piece: Piece) -> Iterator[tuple[int, Sequence[int] | np.ndarray]]:
+    """Neighbouring rows of the file: the first of them, and where each is in the buffer."""
+    dest: Sequence[int] | np.ndarray = (
+        piece.dest if not isinstance(piece.dest, slice) else range(piece.dest.start, piece.dest.stop)
+    )
+    if piece.pick is None:
+        yield piece.start, dest
+        return
+    cuts = [0, *(np.flatnonzero(np.diff(piece.pick) != 1) + 1).tolist(), len(piece.pick)]
+    for lo, hi in itertools.pairwise(cuts):
+        yield piece.start + int(piece.pick[lo]), dest[lo:hi]
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(fd: int, path: str) -> bool:
+    """Whether `path` still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
+def _remove_stale(file: CacheFile) -> None:
+    """Remove the files of the same rows of the same array, made of what the store no longer is."""
+    same = file.name.rpartition("-")[0] + "-"
+    with os.scandir(file.folder) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(same)]
+    for name in names:
+        if name.removesuffix(PARTIAL) == file.name:
+            continue
+        path = os.path.join(file.folder, name)
+        with contextlib.suppress(OSError):
+            if name.endswith(PARTIAL):
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if not _lock(fd):
+                        continue  # somebody who opened the store before it changed
+                finally:
+                    os.close(fd)
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def _told(file: CacheFile) -> Iterator[None]:
+    """Errors from within say that it is the cache that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{file.path}: the cache cannot be written ({file.nbytes} bytes): {error.strerror or error}; "
+            "make room, name another folder, or leave cache= out",
+            file=file.path,
+        ) from error

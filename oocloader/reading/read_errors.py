@@ -1,0 +1,60 @@
+"""What is said of chunks and rows that cannot be read: file, array, chunk, rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from oocloader.errors import CorruptChunkError, StoreError
+from oocloader.reading.layout import Layout
+
+
+class RowsNamed:
+    """A context: errors from within say which array and rows were to be read.
+
+    `rows`: the first and the one behind the last, or the number of the chunk that holds them.
+    """
+
+    __slots__ = ("_layout", "_rows")
+
+    # No generator, and rows are worked out when they are told of: this surrounds each read of a small chunk.
+    def __init__(self, layout: Layout, rows: tuple[int, int] | int) -> None:
+        self._layout = layout
+        self._rows = rows
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, StoreError) or error.array is not None:
+            return
+        rows = rows_of(self._layout, self._rows) if isinstance(self._rows, int) else self._rows
+        what = error.message.removeprefix(f"{error.file}: ")
+        raise type(error)(
+            f"{error.file}: array {self._layout.array!r}, rows {rows[0]} to {rows[1] - 1}: {what}",
+            file=error.file,
+            array=self._layout.array,
+            rows=rows,
+        ) from error
+
+
+def rows_of(layout: Layout, chunk: int) -> tuple[int, int]:
+    """The first row of a chunk and the one behind its last."""
+    first = chunk // math.prod(layout.grid[1:]) * layout.chunk_shape[0]
+    return first, min(first + layout.chunk_shape[0], layout.shape[0])
+
+
+def damaged(layout: Layout, chunk: int, reason: str) -> CorruptChunkError:
+    """The error to raise for a stored chunk."""
+    index = tuple(int(i) for i in np.unravel_index(chunk, layout.grid))
+    rows = rows_of(layout, chunk)
+    path = layout.files.path(int(layout.file[chunk]))
+    return CorruptChunkError(
+        f"{path}: array {layout.array!r}, chunk {index}, rows {rows[0]} to {rows[1] - 1}: "
+        f"damaged: {reason}; restore the file from a copy",
+        file=path,
+        array=layout.array,
+        chunk=index,
+        rows=rows,
+    )

@@ -1,0 +1,1 @@
+"""HDF5 files: the arrays in them and where their chunks lie."""

@@ -1,0 +1,223 @@
+"""Where the chunks of an HDF5 dataset lie, as a `Layout`."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain as chained
+from operator import itemgetter
+from typing import Any
+
+import h5py
+import numpy as np
+
+from oocloader.codecs import Chain
+from oocloader.errors import CorruptChunkError, StoreError
+from oocloader.reading import Files, Layout
+from oocloader.stores.hdf5.btree import ChunkTable, chunk_table
+from oocloader.stores.hdf5.file import user_block_left_out
+
+ALL_SKIPPED = np.uint32(0xFFFFFFFF)
+# A chunk index is listed as Python tuples of 250 bytes; this many at a time.
+_BATCH = 1 << 20
+# Listing fewer chunks than this takes the library milliseconds.
+_MANY = 1 << 12
+
+
+def contiguous_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], name: str) -> Layout:
+    """The layout of a dataset that is one run of bytes, or that was never written to."""
+    files = Files.of(dataset.file.filename)
+    offset = dataset.id.get_offset()
+    layout = Layout.contiguous(name, dataset.shape, dtype, files, 0)
+    if offset is None:
+        return dataclasses.replace(layout, file=np.full(1, -1, np.int32), fill=fill_value(dataset, dtype))
+    if dataset.file.userblock_size and user_block_left_out()[1]:
+        offset += dataset.file.userblock_size
+    found, expected = int(files.size[0]), offset + int(layout.stored[0])
+    if found < expected:
+        path = files.path(0)
+        raise StoreError(
+            f"{path}: array {name!r} ends at byte {expected}, but the file has {found}; it is truncated",
+            file=path,
+            array=name,
+        )
+    return dataclasses.replace(layout, offset=np.array([offset], np.int64))
+
+
+def chunked_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], chain: Chain, name: str) -> Layout:
+    """The layout of a chunked dataset. Raises `CorruptChunkError` where its index cannot be right."""
+    files = Files.of(dataset.file.filename)
+    shape, chunk_shape = dataset.shape, dataset.chunks
+    grid = tuple(-(-n // c) for n, c in zip(shape, chunk_shape, strict=True))
+    index, offset, stored, mask = _listed_chunks(dataset, grid, chunk_shape)
+    size = int(files.size[0])
+    outside = (offset < 0) | (offset > size) | (stored < 0) | (stored > size - offset)
+    if outside.any():
+        raise _outside(files, name, grid, chunk_shape, shape, int(index[np.flatnonzero(outside)[0]]))
+    edge = _at_edge(index, grid, shape, chunk_shape)
+    if edge.any() and not chain.raw and _edges_unfiltered(dataset, stored[edge], mask[edge], dtype):
+        mask[edge] = ALL_SKIPPED
+    count = math.prod(grid)
+    file = np.full(count, -1, np.int32)
+    file[index] = 0
+    layout = Layout(
+        array=name,
+        shape=shape,
+        dtype=dtype,
+        chunk_shape=chunk_shape,
+        files=files,
+        file=file,
+        offset=np.zeros(count, np.int64),
+        stored=np.zeros(count, np.int64),
+        mask=np.zeros(count, np.uint32),
+        chain=chain,
+        axes=None,
+        # In a damaged file HDF5 may crash over the fill value, so it is asked for where it counts.
+        fill=fill_value(dataset, dtype) if (file < 0).any() else np.zeros((), dtype),
+    )
+    layout.offset[index] = offset
+    layout.stored[index] = stored
+    layout.mask[index] = mask
+    return layout
+
+
+def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> np.ndarray:
+    """What stands for values that were never written, 0-d; zero where the file says not to fill."""
+    properties = dataset.id.get_create_plist()
+    given = properties.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    if not given or properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
+        return np.zeros((), dtype)
+    return np.asarray(dataset.fillvalue).astype(dtype)
+
+
+def _listed_chunks(
+    dataset: h5py.Dataset, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Number in `grid`, offset in the file, stored bytes and filter mask of every chunk that was written."""
+    read = _read_index(dataset) if math.prod(grid) >= _MANY else None
+    if read is not None:
+        index, inside = _numbers(read.corner, grid, chunk_shape)
+        return index, read.offset[inside], read.stored[inside], read.mask[inside]
+    batches: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    found: list[Any] = []
+
+    def flush() -> None:
+        corners = np.fromiter(
+            chained.from_iterable(map(itemgetter(0), found)), np.int64, len(found) * len(grid)
+        )
+        masks, offsets, sizes = (
+            np.fromiter(map(itemgetter(column), found), dtype, len(found))
+            for column, dtype in ((1, np.uint32), (2, np.uint64), (3, np.uint64))
+        )
+        found.clear()
+        numbers, inside = _numbers(corners.reshape(-1, len(grid)), grid, chunk_shape)
+        # What no file can have becomes negative here, and is refused by the caller.
+        batches.append((numbers, offsets[inside].view(np.int64), sizes[inside].view(np.int64), masks[inside]))
+
+    def add(chunk: Any) -> None:
+        found.append(chunk)
+        if len(found) == _BATCH:
+            flush()
+
+    # The collector would walk all those tuples again and again: it doubles the time.
+    with _without_collector():
+        # A callback in Python costs half as much again, so only what would take much memory gets one.
+        dataset.id.chunk_iter(found.append if math.prod(grid) <= _BATCH else add)
+        flush()
+    index, offset, stored, mask = (np.concatenate(column) for column in zip(*batches, strict=True))
+    if dataset.file.userblock_size and user_block_left_out()[0]:
+        offset += dataset.file.userblock_size
+    return index, offset, stored, mask
+
+
+def _read_index(dataset: h5py.Dataset) -> ChunkTable | None:
+    """The index as it is in the file, None where only the library can say."""
+    file = dataset.file
+    if file.swmr_mode or file.driver not in ("sec2", "stdio"):
+        return None
+    # h5py.h5o.get_info tells the address too, but walks the index for it, as long as reading it takes here.
+    link = file.id.links.get_info(dataset.name.encode("utf-8", "surrogateescape"))
+    if link.type != h5py.h5l.TYPE_HARD:
+        return None
+    return chunk_table(file.filename, int(link.u), dataset.ndim, base=int(file.userblock_size))
+
+
+def _numbers(
+    corner: np.ndarray, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers in `grid` of the chunks whose first elements are `corner`, and which of these lie in it."""
+    cells = corner // np.array(chunk_shape)
+    inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
+    return np.ravel_multi_index(tuple(cells[inside].T), grid), inside
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _at_edge(
+    index: np.ndarray, grid: tuple[int, ...], shape: tuple[int, ...], chunk_shape: tuple[int, ...]
+) -> np.ndarray:
+    """Which chunks reach beyond the array."""
+    edge = np.zeros(len(index), np.bool_)
+    for place, n, c, last in zip(np.unravel_index(index, grid), shape, chunk_shape, grid, strict=True):
+        if n % c:
+            edge |= place == last - 1
+    return edge
+
+
+def _edges_unfiltered(
+    dataset: h5py.Dataset, stored: np.ndarray, mask: np.ndarray, dtype: np.dtype[Any]
+) -> bool:
+    """Whether chunks that reach beyond the array are kept as they are, whatever their filter mask says.
+
+    A flag of the dataset (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, of libver "latest") that h5py does not show.
+    """
+    plain = stored == math.prod(dataset.chunks) * dtype.itemsize
+    if not plain.any() or (~plain & (mask == 0)).any():
+        return False
+    # Every one of them is as long as raw bytes are. The flag is in the creation properties, so a dataset
+    # made with these, and with a checksum of four bytes for its only filter, tells.
+    properties = dataset.id.get_create_plist().copy()
+    properties.remove_filter(h5py.h5z.FILTER_ALL)
+    properties.set_fletcher32()
+    unlimited = (h5py.h5s.UNLIMITED,) * len(dataset.chunks)
+    shape = tuple(c + 1 for c in dataset.chunks)
+    with h5py.File.in_memory(libver="latest") as file:
+        space = h5py.h5s.create_simple(shape, unlimited)
+        probe = h5py.h5d.create(file.id, b"probe", dataset.id.get_type(), space, properties)
+        corner = h5py.Dataset(probe)
+        corner[tuple(np.array(dataset.chunks))] = np.zeros((), dtype)
+        written = probe.get_chunk_info_by_coord(dataset.chunks)
+    return bool(written.size == math.prod(dataset.chunks) * dtype.itemsize)
+
+
+def _outside(
+    files: Files,
+    name: str,
+    grid: tuple[int, ...],
+    chunk_shape: tuple[int, ...],
+    shape: tuple[int, ...],
+    chunk: int,
+) -> CorruptChunkError:
+    index = tuple(int(i) for i in np.unravel_index(chunk, grid))
+    rows = index[0] * chunk_shape[0], min(shape[0], (index[0] + 1) * chunk_shape[0])
+    path = files.path(0)
+    return CorruptChunkError(
+        f"{path}: array {name!r}, chunk {index}, rows {rows[0]} to {rows[1] - 1}: it lies outside the file, "
+        f"which has {int(files.size[0])} bytes; restore the file from a copy",
+        file=path,
+        array=name,
+        chunk=index,
+        rows=rows,
+    )

@@ -1,0 +1,163 @@
+"""Opening HDF5 files: why one cannot be opened, and when it may be opened again."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import h5py
+import numpy as np
+from h5py._objects import phil  # h5py's own lock, which it names nowhere else
+
+from oocloader.errors import ChangedError, ClosedError, StoreError
+from oocloader.reading import Lock
+
+_TRUNCATED = re.compile(r"truncated file: eof = (\d+), .*stored_eof = (\d+)")
+_OPEN_FOR_WRITING = "already open for write"
+_LOCKED = "unable to lock file"
+
+
+def open_for_reading(path: str) -> tuple[h5py.File, bool]:
+    """The file, and whether it is read in SWMR mode: its writer is at work, or ended without closing it.
+
+    Raises `StoreError` that says why it cannot be opened. Nothing is written to the file.
+    """
+    _refuse_open_here(path)
+    try:
+        return h5py.File(path, "r", locking="best-effort"), False
+    except OSError as error:
+        why = str(error)
+        if _OPEN_FOR_WRITING in why:
+            return _open_swmr(path, error), True
+        if _LOCKED in why and not _held_by_writer(error):
+            # Read-only and network file systems that cannot lock: nobody can write there under a lock either.
+            try:
+                return h5py.File(path, "r", locking=False), False
+            except OSError as unlocked:
+                raise _cannot_open(path, unlocked) from unlocked
+        raise _cannot_open(path, error) from error
+
+
+def _open_swmr(path: str, error: OSError) -> h5py.File:
+    try:
+        return h5py.File(path, "r", libver="latest", swmr=True, locking="best-effort")
+    except OSError:
+        raise _cannot_open(path, error) from error
+
+
+def _held_by_writer(error: OSError) -> bool:
+    return "errno = 11" in str(error) or isinstance(error, BlockingIOError)
+
+
+def _refuse_open_here(path: str) -> None:
+    """What this process wrote may still be in the library's cache, not in the file."""
+    with phil:  # another thread may close one of them between these calls
+        files = h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE)
+        written = [file.name for file in files if file.get_intent() & h5py.h5f.ACC_RDWR]
+    for name in written:
+        if _same_file(os.fsdecode(name), path):
+            raise StoreError(f"{path}: is open for writing in this process; close it first", file=path)
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _cannot_open(path: str, error: OSError) -> StoreError:
+    why = " ".join(str(error).split())
+    cut_short = _TRUNCATED.search(why)
+    if cut_short:
+        return StoreError(
+            f"{path}: the file is truncated: it has {os.path.getsize(path)} bytes and {cut_short[2]} are "
+            "expected; a copy or download may have stopped early",
+            file=path,
+        )
+    if _OPEN_FOR_WRITING in why:
+        return StoreError(
+            f"{path}: the file is open for writing, or its writer ended without closing it: wait for the "
+            "writer, or if there is none run h5clear -s on a copy",
+            file=path,
+        )
+    if _LOCKED in why:
+        return StoreError(f"{path}: the file is open for writing in another program; wait for it", file=path)
+    inner = re.sub(r"^.*?Unable to (?:synchronously )?open file \((.*?)\)?\]?$", r"\1", why)
+    return StoreError(f"{path}: cannot be opened as HDF5: {inner}", file=path)
+
+
+class Hdf5File:
+    """An HDF5 file that is closed between uses, unless `kept` was asked for. Thread-safe."""
+
+    def __init__(self, path: str, *, swmr: bool) -> None:
+        self.path = path
+        self.swmr = swmr
+        self._stamp = _stamp(path)
+        self._kept: h5py.File | None = None
+        self._closed = False
+        self._lock = Lock()
+
+    @contextmanager
+    def opened(self) -> Iterator[h5py.File]:
+        """The file for as long as the block runs. Raises `ChangedError` where it is another by now."""
+        self._check_unchanged()
+        file, _ = open_for_reading(self.path)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    def kept(self) -> h5py.File:
+        """The file, open until `close`."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"{self.path}: the store is closed; open it again", file=self.path)
+            if self._kept is None:
+                if not self.swmr:
+                    self._check_unchanged()
+                self._kept, _ = open_for_reading(self.path)
+            return self._kept
+
+    def _check_unchanged(self) -> None:
+        if self._stamp != _stamp(self.path):
+            what = f"{self.path}: the file changed since the store was opened; open the store again"
+            raise ChangedError(what, file=self.path)
+
+    def close(self) -> None:
+        """Close what is open; safe to call twice."""
+        with self._lock:
+            self._closed = True
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError as error:
+        raise ChangedError(f"{path}: the file was removed while the store was in use", file=path) from error
+    return found.st_size, found.st_mtime_ns
+
+
+@functools.cache
+def user_block_left_out() -> tuple[bool, bool]:
+    """Whether this HDF5 counts addresses of chunks, and of contiguous data, from behind the user block.
+
+    Some versions do and others count from the start of the file, so it is tried on a file in memory.
+    """
+    chunk = np.arange(64, dtype=np.uint8) * 3 + 7
+    whole = chunk[::-1].copy()
+    memory = io.BytesIO()
+    places: list[h5py.h5d.StoreInfo] = []
+    with h5py.File(memory, "w", userblock_size=512) as file:
+        file.create_dataset("chunked", data=chunk, chunks=chunk.shape).id.chunk_iter(places.append)
+        file.create_dataset("contiguous", data=whole)
+        contiguous = file["contiguous"].id.get_offset()
+    stored = memory.getvalue()
+    return stored.find(chunk.tobytes()) != places[0].byte_offset, stored.find(whole.tobytes()) != contiguous

@@ -1,0 +1,215 @@
+"""Zarr stores: every array listed, and how each is read. Consolidated metadata, often stale, is not used."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from oocloader.codecs import NoChain
+from oocloader.codecs import zarr as codecs
+from oocloader.errors import StoreError
+from oocloader.reading import ChunkReader, RowReader
+from oocloader.stores.attributes import packed_notice
+from oocloader.stores.base import ArrayInfo, Store, StoredArray
+from oocloader.stores.dtypes import native
+from oocloader.stores.sparse import MEMBERS, member_reason, sparse_kind, sparse_reason, sparse_shape
+from oocloader.stores.zarr.chunks import array_layout, grid_of, inner_chunk_shape, stored_chunks
+from oocloader.stores.zarr.library import library_reader, library_refusal
+from oocloader.stores.zarr.metadata import ArrayMetadata, BadMetadata, parse_json, parse_v2, parse_v3
+from oocloader.stores.zarr.tree import Below, FolderTree, Objects, Tree, ZipTree
+from oocloader.stores.zipped import Member
+
+# A folder without metadata may still hold arrays further down, but a home folder is no store.
+_BARREN_FOLDERS = 1000
+# A table over the grid takes 24 bytes a chunk, there or not.
+_MOST_CHUNKS = 1 << 27
+
+
+def open_zarr_folder(path: str) -> Store | None:
+    """A store of every array below a folder, `None` where there is none. Raises `StoreError`."""
+    return _open(FolderTree(path))
+
+
+def open_zarr_zip(path: str, members: Mapping[str, Member]) -> Store:
+    """A store of every array in a zip archive. Raises `StoreError`."""
+    store = _open(ZipTree(path, members))
+    return store if store is not None else Store(path, [])
+
+
+def _open(tree: Tree) -> Store | None:
+    walk = _Walk(tree, os.path.basename(os.path.abspath(tree.path)).partition(".")[0] or "array")
+    walk.node("", ())
+    if not walk.groups and not walk.arrays:
+        return None
+    scales = walk.scales if len(walk.arrays) > 1 else ()
+    return Store(tree.path, walk.arrays, scales=scales, hidden=walk.hidden)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What was found on the way through a hierarchy; an array at its root is called `root_name`."""
+
+    tree: Tree
+    root_name: str
+    arrays: list[StoredArray] = field(default_factory=list)
+    scales: set[str] = field(default_factory=set)
+    hidden: dict[str, str] = field(default_factory=dict)
+    groups: int = 0
+    barren: int = 0
+
+    def node(self, prefix: str, above: tuple[object, ...]) -> None:
+        """List what is at `prefix`: an array, or a group and what is below it."""
+        identity = self.tree.identity(prefix)
+        if identity in above:
+            return
+        folders, files = self.tree.children(prefix)
+        try:
+            attrs = self._array_or_group(prefix, files)
+        except (BadMetadata, OSError) as error:
+            if not prefix:
+                what = f"{self.tree.path}: the metadata of the store is damaged: {error}"
+                raise StoreError(what, file=self.tree.path) from error
+            self._unreadable(prefix[:-1], f"its metadata is damaged: {error}")
+            return
+        if attrs is None or self._sparse(prefix, attrs, folders):
+            return
+        for name in folders:
+            if self.barren < _BARREN_FOLDERS:
+                self.node(f"{prefix}{name}/", (*above, identity))
+
+    def _array_or_group(self, prefix: str, files: list[str]) -> Mapping[str, Any] | None:
+        """`None` for an array, which is listed then; the attributes of a group."""
+        if "zarr.json" in files:
+            document = parse_json(self.tree.read(f"{prefix}zarr.json"))
+            if document.get("node_type") == "array":
+                self._array(prefix, parse_v3(document))
+                return None
+            self.groups += 1
+            attrs = document.get("attributes")
+        elif ".zarray" in files:
+            document = parse_json(self.tree.read(f"{prefix}.zarray"))
+            self._array(prefix, parse_v2(document, self._attributes(prefix, files)))
+            return None
+        elif ".zgroup" in files:
+            self.groups += 1
+            attrs = self._attributes(prefix, files)
+        else:
+            self.barren += 1
+            attrs = None
+        return attrs if isinstance(attrs, dict) else {}
+
+    def _attributes(self, prefix: str, files: list[str]) -> dict[str, Any]:
+        return parse_json(self.tree.read(f"{prefix}.zattrs")) if ".zattrs" in files else {}
+
+    def _array(self, prefix: str, metadata: ArrayMetadata) -> None:
+        name = prefix[:-1] or self.root_name
+        self.arrays.append(_stored_array(name, prefix, metadata, self.tree))
+        if _dimensions(metadata) == [prefix[:-1].rpartition("/")[2]]:
+            self.scales.add(name)
+
+    def _sparse(self, prefix: str, attrs: Mapping[str, Any], folders: list[str]) -> bool:
+        kind = sparse_kind(attrs, folders) if prefix else ""
+        if not kind:
+            return False
+        name, shape = prefix[:-1], sparse_shape(attrs)
+        reason = sparse_reason(kind, shape)
+        info = ArrayInfo(name, shape, np.dtype("V"), attrs=attrs, reader="none", reason=reason)
+        self.arrays.append(StoredArray(info, None, store=self.tree.path))
+        self.hidden.update({f"{name}/{member}": member_reason(name, kind) for member in MEMBERS})
+        return True
+
+    def _unreadable(self, name: str, reason: str) -> None:
+        info = ArrayInfo(name, (), np.dtype("V"), reader="none", reason=reason)
+        self.arrays.append(StoredArray(info, None, store=self.tree.path))
+
+
+def _dimensions(metadata: ArrayMetadata) -> Any:
+    """Names of the axes; an array named like its only axis holds that axis's coordinates."""
+    names = metadata.document.get("dimension_names")
+    return names if names is not None else metadata.attrs.get("_ARRAY_DIMENSIONS")
+
+
+def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -> StoredArray:
+    info = ArrayInfo(
+        name,
+        metadata.shape,
+        native(metadata.dtype),
+        chunk_shape=metadata.chunk_shape,
+        codecs=metadata.codec_names,
+        attrs=metadata.attrs,
+        reader="none",
+        reason=metadata.refused,
+    )
+    try:
+        objects = tree.objects(prefix, _below(metadata))
+        if metadata.shape and 0 not in metadata.chunk_shape:
+            which, _ = stored_chunks(metadata, objects)
+            info = replace(info, stored_nbytes=int(objects.stored[which].sum()))
+        if metadata.refused:
+            return StoredArray(info, None, store=tree.path)
+        decoding = _decoding(metadata)
+    except NoChain as error:
+        package = f"; pip install {error.package}" if error.package else ""
+        return _by_library(info, tree, prefix, metadata, error.reason, package)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        return StoredArray(replace(info, reason=f"it is damaged: {error}"), None, store=tree.path)
+    info = replace(info, codecs=decoding.names, chunk_shape=inner_chunk_shape(decoding, metadata.chunk_shape))
+    slow = metadata.unusual or objects.packed
+    if math.prod(grid_of(info.shape, info.chunk_shape or info.shape)) > _MOST_CHUNKS:
+        slow = slow or "it has too many chunks to list"
+    if slow:
+        return _by_library(info, tree, prefix, metadata, slow, "")
+    return StoredArray(
+        replace(info, reader="direct"),
+        _direct(name, metadata, objects, decoding),
+        store=tree.path,
+        notice=packed_notice(info.attrs, info.dtype),
+    )
+
+
+def _below(metadata: ArrayMetadata) -> Below:
+    if 0 in metadata.chunk_shape:
+        return Below()
+    return Below.of(metadata.keys.prefix, metadata.keys.separator, metadata.grid)
+
+
+def _decoding(metadata: ArrayMetadata) -> codecs.Decoding | codecs.Sharding:
+    document = metadata.document
+    if metadata.version == 2:
+        return codecs.v2(
+            document.get("filters"),
+            document.get("compressor"),
+            dtype=metadata.dtype,
+            order=document.get("order", "C"),
+            chunk_shape=metadata.chunk_shape,
+        )
+    return codecs.v3(document.get("codecs") or (), dtype=metadata.dtype, chunk_shape=metadata.chunk_shape)
+
+
+def _direct(
+    name: str,
+    metadata: ArrayMetadata,
+    objects: Objects,
+    decoding: codecs.Decoding | codecs.Sharding,
+) -> Callable[[], RowReader]:
+    return lambda: ChunkReader(array_layout(name, metadata, objects, decoding))
+
+
+def _by_library(
+    info: ArrayInfo, tree: Tree, prefix: str, metadata: ArrayMetadata, reason: str, remedy: str
+) -> StoredArray:
+    refused = library_refusal(tree, prefix, metadata)
+    if refused:
+        what = f"{reason}, and zarr-python cannot read it either ({refused}){remedy}"
+        return StoredArray(replace(info, reason=what), None, store=tree.path)
+    return StoredArray(
+        replace(info, reader="library", reason=reason),
+        lambda: library_reader(tree, prefix, metadata, info),
+        store=tree.path,
+        notice=packed_notice(info.attrs, info.dtype),
+    )

@@ -1,0 +1,376 @@
+"""Sizes of windows and blocks, and budgets kept: arithmetic alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from oocloader.errors import SettingError
+from oocloader.memory.alignment import ORDERED_WINDOW, Column
+from oocloader.memory.budget import Sizes, choose, free_host_memory
+from oocloader.memory.sizes import MIB
+from oocloader.memory.window_size import LARGEST_WINDOW, SHUFFLED_WINDOW
+
+IMAGES = Column("x", 12288, 12288, 256, 8 * MIB, row_access=False)
+LABELS = Column("y", 8, 8, 5000, 1 * MIB, row_access=False)
+RAW = Column("x", 12288, 12288, None, MIB // 2, row_access=True)
+
+
+def sizes(rows: int, *columns: Column, **options: Any) -> Sizes:
+    chosen: dict[str, Any] = {
+        "batch_size": 128,
+        "shuffle": True,
+        "block": None,
+        "window": None,
+        "host_memory": None,
+        "device_memory": None,
+        "threads": 2,
+        "free_host_memory": 8192 * MIB,
+    }
+    return choose(rows, columns, **{**chosen, **options})
+
+
+def column(
+    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, starts: tuple[int, ...] = (0,)
+) -> Column:
+    return Column("x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, starts=starts)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "window", "block"),
+    [
+        ([IMAGES], {}, 21 * 256, 256),
+        ([IMAGES, LABELS], {}, 21 * 256, 256),
+        ([RAW], {}, SHUFFLED_WINDOW // 12288, 85),
+        ([RAW, LABELS], {}, SHUFFLED_WINDOW // 12296, 85),
+        ([dataclasses.replace(IMAGES, chunk_rows=682)], {}, 16 * 682, 682),  # sixteen blocks of 8 MiB
+        ([dataclasses.replace(IMAGES, chunk_rows=10_000)], {}, 20_000, 10_000),
+        ([dataclasses.replace(IMAGES, chunk_rows=30_000)], {}, 30_000, 30_000),  # over 256 MiB
+        ([IMAGES], {"device_memory": 20 * MIB}, 256, 256),
+        ([IMAGES], {"device_memory": 120 * MIB}, 6 * 256, 256),
+        ([IMAGES], {"host_memory": 120 * MIB}, 10 * 256, 256),
+        ([IMAGES], {"host_memory": 4096 * MIB}, LARGEST_WINDOW // 12288 // 256 * 256, 256),
+        ([IMAGES], {"shuffle": False}, ORDERED_WINDOW // 12288 // 256 * 256, 256),
+        ([RAW], {"shuffle": False}, ORDERED_WINDOW // 12288, 42),
+        ([IMAGES], {"window": 1000}, 1000, 256),
+        ([IMAGES], {"window": "16MiB"}, 5 * 256, 256),
+        ([IMAGES], {"window": 100}, 100, 100),
+        ([IMAGES], {"window": 100_000}, 80_000, 256),
+        ([IMAGES], {"block": 512}, 21 * 256, 512),
+        ([IMAGES], {"block": "12MiB", "window": 500}, 500, 500),
+    ],
+)
+def test_window_and_block(columns: list[Column], options: dict[str, Any], window: int, block: int) -> None:
+    found = sizes(80_000, *columns, **options)
+    assert (found.window, found.block) == (window, block)
+
+
+def test_small_data_is_one_window() -> None:
+    assert sizes(50, IMAGES).window == 50
+    assert sizes(50, IMAGES).block == 50
+    assert sizes(1, IMAGES, batch_size=1).window == 1
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Column:
+    row_nbytes = draw(st.sampled_from([1, 8, 100, 3000, 12288, 1_000_000]))
+    access = draw(st.booleans())
+    return Column(
+        "x",
+        row_nbytes,
+        row_nbytes * draw(st.sampled_from([1, 2, 4])),
+        draw(st.integers(1, 3000)) if not access else draw(st.none() | st.integers(1, 3000)),
+        draw(st.integers(0, 4 * MIB)),
+        row_access=access,
+        starts=draw(st.sampled_from([(0,), (0, 700)])),
+    )
+
+
+# Far more than any of these needs, as most machines have it, or rather little.
+MEASURED = st.just(1 << 50) | st.integers(1, 4096 * MIB)
+BUDGETS = st.none() | st.integers(1, 64 * MIB) | st.integers(1, 4096 * MIB)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[int, list[Column], dict[str, Any]]:
+    return (
+        draw(st.integers(1, 2_000_000)),
+        draw(st.lists(columns(), min_size=1, max_size=3)),
+        {
+            "batch_size": draw(st.integers(1, 4096)),
+            "shuffle": draw(st.booleans()),
+            "block": draw(st.none() | st.integers(1, 5000)),
+            "window": draw(st.none() | st.integers(1, 5000)),
+            "host_memory": draw(BUDGETS),
+            "device_memory": draw(BUDGETS),
+            "threads": draw(st.integers(1, 16)),
+            "free_host_memory": draw(MEASURED),
+            "cached_nbytes": draw(st.just(0) | st.integers(0, 64 * MIB)),
+        },
+    )
+
+
+Request = tuple[int, list[Column], dict[str, Any]]
+
+
+def accepted(rows: int, columns: list[Column], options: dict[str, Any]) -> Sizes | None:
+    try:
+        return sizes(rows, *columns, **options)
+    except SettingError:
+        return None
+
+
+@given(request=requests())
+def test_written_budgets_are_kept(request: Request) -> None:
+    rows, columns, options = request
+    found = accepted(*request)
+    assume(found is not None)
+    assert found is not None
+    assert 1 <= found.block <= found.window <= rows
+    assert 1 <= found.threads <= options["threads"]
+    assert 1 <= found.ahead <= 3
+    for name, nbytes in (("host_memory", found.host_nbytes), ("device_memory", found.device_nbytes)):
+        assert options[name] is None or nbytes <= options[name]
+    # What was measured bounds as well.
+    assert found.host_nbytes <= (options["host_memory"] or options["free_host_memory"])
+    # The sums are what the parts come to.
+    row_nbytes = sum(column.row_nbytes for column in columns)
+    staged = found.window_nbytes + options["batch_size"] * row_nbytes
+    assert found.window_nbytes == found.window * row_nbytes
+    assert (found.host.ahead, found.host.in_use) == (found.ahead * staged, staged)
+    assert found.host.decoding == found.threads * max(column.scratch_nbytes for column in columns)
+    assert found.host.mapped == (sum(c.gathered_nbytes for c in columns) if found.gather else 0)
+    assert found.host_nbytes == sum(dataclasses.astuple(found.host))
+    assert found.device.windows == 3 * staged
+    assert found.device.batches == 2 * options["batch_size"] * sum(c.delivered_row_nbytes for c in columns)
+    assert found.device_nbytes == found.device.windows + found.device.batches
+
+
+@given(request=requests(), data=st.data())
+def test_a_refusal_names_the_smallest_budget_that_works(request: Request, data: st.DataObject) -> None:
+    """Exactly that works, and so does any more; a byte less does not."""
+    rows, columns, options = request
+    options["free_host_memory"] = 1 << 50
+    for option in ("host_memory", "device_memory"):
+        other = "device_memory" if option == "host_memory" else "host_memory"
+        options = {**options, other: None, option: 1}
+        with pytest.raises(
+            SettingError, match=rf"^{option}=1 is too small (for windows of|to leave half of it to windows)"
+        ) as caught:
+            sizes(rows, *columns, **options)
+        needed = named(caught.value, option)
+        found = accepted(rows, columns, {**options, option: needed})
+        assert found is not None
+        assert getattr(found, option.replace("memory", "nbytes")) <= needed
+        assert accepted(rows, columns, {**options, option: needed - 1}) is None
+        more = data.draw(st.integers(needed, 2 * needed) | st.integers(needed, needed + 4096))
+        assert accepted(rows, columns, {**options, option: more}) is not None
+
+
+def named(error: BaseException, option: str) -> int:
+    """The budget that an error says would work."""
+    return int(str(error).partition(f"give at least {option}=")[2].split(",")[0])
+
+
+@given(request=requests(), device=st.booleans(), given=st.integers(1, 256 * MIB))
+def test_a_measured_budget_names_what_would_work(request: Request, device: bool, given: int) -> None:
+    rows, columns, options = request
+    option = "device_memory" if device else "host_memory"
+    free = {"free_host_memory": 1 << 50, f"free_{option}": given}
+    options = {**options, "host_memory": None, "device_memory": None, **free}
+    found = accepted(rows, columns, options)
+    if found is None:
+        with pytest.raises(SettingError, match=rf"bytes of {option}, more than the {given} bytes ") as caught:
+            sizes(rows, *columns, **options)
+        needed = named(caught.value, option)
+        assert accepted(rows, columns, {**options, option: needed}) is not None
+        assert accepted(rows, columns, {**options, option: needed - 1}) is None
+        named_window = str(caught.value).partition(", or window=")[2]
+        if named_window:
+            assert accepted(rows, columns, {**options, "window": int(named_window)}) is not None
+    else:
+        assert getattr(found, option.replace("memory", "nbytes")) <= given
+        written = sizes(rows, *columns, **{**options, f"free_{option}": 1 << 50})
+        assert (found.block, found.window) == (written.block, written.window)
+
+
+@given(batch_size=st.integers(1, 4096), chunk_rows=st.integers(1, 500), part=st.floats(0.5, 1))
+def test_a_window_that_is_named_fits(batch_size: int, chunk_rows: int, part: float) -> None:
+    """Where batches take more than half, a window that somebody asks for may do."""
+    images = dataclasses.replace(IMAGES, chunk_rows=chunk_rows)
+    batches = 5 * batch_size * 12288
+    given = int(batches + 3 * chunk_rows * 12288 + part * batches)
+    try:
+        sizes(80_000, images, device_memory=given, batch_size=batch_size)
+    except SettingError as error:
+        window = int(str(error).partition(", or window=")[2])
+        assert sizes(80_000, images, device_memory=given, batch_size=batch_size, window=window)
+    else:
+        assert given >= 2 * batches
+
+
+@given(request=requests(), data=st.data())
+def test_what_makes_the_order_is_the_same_everywhere(request: Request, data: st.DataObject) -> None:
+    """Whatever the batch, the threads and the machine's memory, where no written budget refuses."""
+    rows, columns, options = request
+    other = {
+        **options,
+        "batch_size": data.draw(st.integers(1, 4096)),
+        "threads": data.draw(st.integers(1, 16)),
+        "free_host_memory": data.draw(MEASURED),
+        "free_device_memory": data.draw(st.none() | MEASURED),
+    }
+    here, there = accepted(rows, columns, options), accepted(rows, columns, other)
+    assume(here is not None and there is not None)
+    assert here is not None
+    assert there is not None
+    assert (here.block, here.window, here.starts) == (there.block, there.window, there.starts)
+
+
+@given(request=requests())
+def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
+    rows, columns, options = request
+    options = {**options, "shuffle": True, "host_memory": None, "device_memory": None, "window": None}
+    found = sizes(rows, *columns, **{**options, "free_host_memory": 1 << 50})
+    row_nbytes = sum(column.row_nbytes for column in columns)
+    kept = sum(
+        rows * column.row_nbytes
+        for column in columns
+        if not column.row_access
+        and (found.block % (column.chunk_rows or 1) or column.starts != found.starts)
+        and found.window < rows
+    )
+    assert found.host.kept == kept
+    if options["block"] is None and found.window < rows:
+        heaviest = max((c for c in columns if not c.row_access), key=lambda c: c.row_nbytes, default=None)
+        if heaviest is not None and heaviest.row_nbytes * 16 > row_nbytes:
+            assert found.block % (heaviest.chunk_rows or 1) == 0
+
+
+def test_chunks_of_parts_that_begin_elsewhere_are_counted() -> None:
+    alike = [column(300, 64, starts=(0, 100)), column(200, 64, starts=(0, 100))]
+    apart = [column(300, 64, starts=(0, 100)), column(200, 64)]
+    kept = sizes(10**6, *apart).host_nbytes - sizes(10**6, *alike).host_nbytes
+    assert kept == 10**6 * 200
+    assert sizes(10**6, *apart).starts == (0, 100)
+
+
+def test_fewer_threads_where_memory_is_short() -> None:
+    def threads(host_memory: int | None) -> int:
+        return sizes(80_000, IMAGES, threads=8, host_memory=host_memory, window=256).threads
+
+    assert [threads(nbytes) for nbytes in (None, 20 * MIB, 40 * MIB, 70 * MIB, 200 * MIB)] == [8, 1, 3, 7, 8]
+
+
+def test_memory_decides_how_far_to_read_ahead() -> None:
+    def ahead(nbytes: int) -> int:
+        return sizes(80_000, RAW, window=1365, free_host_memory=nbytes).ahead
+
+    assert [ahead(nbytes) for nbytes in (37 * MIB, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (
+            [IMAGES],
+            {"host_memory": MIB},
+            (
+                "host_memory=1048576 is too small to leave half of it to windows: 11534336 bytes are needed "
+                "besides them: give at least host_memory=23068672, or convert to smaller chunks than 256 "
+                "rows (oocloader convert --chunk-rows)"
+            ),
+        ),
+        (
+            [IMAGES],
+            {"host_memory": 24 * MIB, "window": 1000},
+            (
+                "host_memory=25165824 is too small for windows of 1000 rows: give at least "
+                "host_memory=36110336, or window=512"
+            ),
+        ),
+        (
+            [IMAGES],
+            {"host_memory": MIB, "window": 1000},
+            (
+                "host_memory=1048576 is too small for windows of 1000 rows: give at least "
+                "host_memory=36110336, or a smaller window"
+            ),
+        ),
+        (
+            [RAW],
+            {"device_memory": MIB},
+            (
+                "device_memory=1048576 is too small to leave half of it to windows: 7864320 bytes are needed "
+                "besides them: give at least device_memory=15728640, or a smaller batch_size"
+            ),
+        ),
+        (
+            [RAW],
+            {"device_memory": 8 * MIB},
+            (
+                "device_memory=8388608 is too small to leave half of it to windows: 7864320 bytes are needed "
+                "besides them: give at least device_memory=15728640, or window=14"
+            ),
+        ),
+        (
+            [IMAGES, dataclasses.replace(LABELS, row_nbytes=600)],
+            {"host_memory": 40 * MIB},
+            (
+                "host_memory=41943040 is too small to leave half of it to windows: 59687936 bytes are needed "
+                "besides them: give at least host_memory=119375872, or convert 'y', kept decoded for all "
+                "windows, to chunks of 256 rows (oocloader convert --chunk-rows 256)"
+            ),
+        ),
+        (
+            [RAW],
+            {"window": 80_000, "free_host_memory": 200 * MIB},
+            (
+                "windows of 80000 rows need 1969750016 bytes of host_memory, more than the 209715200 bytes "
+                "(a quarter of the free memory, 2 GiB at most) that are taken unasked: "
+                "give at least host_memory=1969750016, or window=8384"
+            ),
+        ),
+        (
+            [RAW],
+            {"free_device_memory": 100 * MIB},
+            (
+                "windows of 5461 rows need 209178624 bytes of device_memory, more than the 104857600 bytes "
+                "(half of the GPU's memory, the rest being for the model) that are taken unasked: "
+                "give at least device_memory=15728640, or window=2631"
+            ),
+        ),
+    ],
+)
+def test_refusals_say_what_to_do(columns: list[Column], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        sizes(80_000, *columns, **options)
+    assert str(caught.value) == message
+
+
+def test_rows_that_few_of_a_chunk_are_wanted_of_keep_the_whole_chunk() -> None:
+    few = dataclasses.replace(column(300, 5000), touched_nbytes=500 * MIB)
+    assert sizes(10_000, RAW, few, block=100, window=1000).host.kept == 500 * MIB
+
+
+def test_rows_that_are_cached_count() -> None:
+    found = sizes(80_000, IMAGES, cached_nbytes=900 * MIB)
+    plain = sizes(80_000, IMAGES)
+    assert found.host.cached == 900 * MIB
+    assert found.host_nbytes - plain.host_nbytes == 900 * MIB
+    assert (found.window, found.block) == (plain.window, plain.block)
+    message = (
+        r"more than the 943718400 bytes .* that are taken unasked: give at least host_memory=.*, or cache= a"
+    )
+    with pytest.raises(SettingError, match=message) as caught:
+        sizes(80_000, IMAGES, cached_nbytes=900 * MIB, free_host_memory=900 * MIB)
+    needed = named(caught.value, "host_memory")
+    assert sizes(80_000, IMAGES, cached_nbytes=900 * MIB, host_memory=needed).host_nbytes <= needed
+
+
+def test_free_host_memory() -> None:
+    assert MIB <= free_host_memory() <= 2048 * MIB

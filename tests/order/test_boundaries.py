@@ -1,0 +1,63 @@
+"""Where rows are cut: worked out, the same as listed one by one."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocloader.order.boundaries import of_picked, regular
+
+
+def listed(start: int, stop: int, size: int, starts: list[int]) -> list[int]:
+    """Every cut of every part, then the fewest that leave no gap over `size`."""
+    cuts = [
+        row for part in itertools.pairwise([*starts, max(stop, starts[-1])]) for row in range(*part, size)
+    ]
+    edges = [0, *(cut - start for cut in cuts if start < cut < stop), stop - start]
+    if len(starts) == 1:
+        return edges
+    kept = [0]
+    while kept[-1] < edges[-1]:
+        kept.append(edges[bisect.bisect_right(edges, kept[-1] + size) - 1])
+    return kept
+
+
+STARTS = st.sets(st.integers(1, 300), max_size=8).map(lambda found: [0, *sorted(found)])
+
+
+@given(start=st.integers(0, 250), rows=st.integers(1, 250), size=st.integers(1, 60), starts=STARTS)
+def test_worked_out_as_listed(start: int, rows: int, size: int, starts: list[int]) -> None:
+    edges = regular(start, start + rows, size, starts)
+    expected = listed(start, start + rows, size, starts)
+    assert len(edges) == len(expected) - 1
+    assert edges.at(np.arange(len(edges) + 1)).tolist() == expected
+    assert [int(edges.at(index)) for index in range(len(edges) + 1)] == expected
+
+
+@given(start=st.integers(0, 250), rows=st.integers(1, 250), size=st.integers(1, 60), starts=STARTS)
+def test_neighbours_picked_one_by_one_are_cut_alike(
+    start: int, rows: int, size: int, starts: list[int]
+) -> None:
+    edges = of_picked(np.arange(start, start + rows), size, starts)
+    found = edges.at(np.arange(len(edges) + 1))
+    assert found[0] == 0
+    assert found[-1] == rows
+    assert np.diff(found).min() > 0
+    assert np.diff(found).max() <= size
+    assert set(found.tolist()) <= {0, rows, *listed(start, start + rows, 1, [0])}
+
+
+@pytest.mark.parametrize("starts", [[0], [0, 10**8, 10**8 + 1, 7 * 10**8]])
+def test_memory_does_not_grow_with_rows(starts: list[int]) -> None:
+    tracemalloc.start()
+    edges = regular(3, 10**9, 100, starts)
+    assert len(edges) == pytest.approx(10**7, abs=5)
+    assert int(edges.at(len(edges))) == 10**9 - 3
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()

@@ -1,0 +1,568 @@
+"""A pass from end to end: files, threads, windows; the same rows whatever reads them, in bounded memory."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import numbered
+from chunked import Flip, open_files, write_layout
+from numbered import numbers_of, rows_array
+from oocloader.errors import ChangedError, CorruptChunkError
+from oocloader.order.order import Order, RowSet, Shuffle
+from oocloader.order.resharding import History
+from oocloader.order.shards import Shard
+from oocloader.pipeline.epoch_pass import Feed, Pass
+from oocloader.pipeline.staging import Gather
+from oocloader.reading.chunk_reader import ChunkReader
+from oocloader.reading.row_reader import JoinedReader, RowReader
+
+ROWS = 1000
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert our_threads() == []
+
+
+def our_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("oocloader-read")]
+
+
+class Stored:
+    """Features in chunks of 64 rows, cut across, labels in chunks of 100, weights in one run of bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.x = rows_array(ROWS, sample_shape=(6, 4))
+        self.y = np.arange(ROWS)
+        self.w = np.arange(ROWS, dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
+        self.flips = (Flip(), Flip())
+        self.layouts = (
+            write_layout(folder / "x", self.x, (64, 2, 4), step=self.flips[0]),
+            write_layout(folder / "y", self.y, (100,), step=self.flips[1]),
+            write_layout(folder / "w", self.w),
+        )
+        self.readers: list[RowReader] = [ChunkReader(layout) for layout in self.layouts]
+
+    def feed(
+        self,
+        *,
+        rows: RowSet | None = None,
+        shuffle: bool | Shuffle = True,
+        seed: int = 3,
+        block: int = 64,
+        window: int = 256,
+        batch_size: int = 32,
+        drop_remainder: bool = False,
+        threads: int = 2,
+        ahead: int = 2,
+        mapping: bool = True,
+        gather: Gather = "freely",
+        shard: Shard = (0, 1),
+    ) -> Feed:
+        order = Order(
+            rows or RowSet(0, ROWS), shuffle=shuffle, seed=seed, block=block, window=window, shard=shard
+        )
+        return Feed(
+            readers=self.readers,
+            order=order,
+            batch_size=batch_size,
+            drop_remainder=drop_remainder,
+            threads=threads,
+            ahead=ahead,
+            mapping=mapping,
+            gather=gather if mapping else "never",
+        )
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Stored:
+    return Stored(tmp_path)
+
+
+def rows_of(
+    feed: Feed,
+    epoch: int = 0,
+    *,
+    start: int = 0,
+    history: History = (),
+    batches: list[int] | None = None,
+) -> np.ndarray:
+    """The stored rows of a pass in order; every array of a window must have the same ones.
+
+    `batches` gets the lengths of the batches that a window is cut into.
+    """
+    found = [np.empty(0, np.int64)]
+    for x, y, w in Pass(feed, epoch, start=start, history=history).windows():
+        if batches is not None:
+            size = feed.batch_size
+            batches += [min(size, len(y) - at) for at in range(0, len(y), size)]
+        assert len(y) > 0
+        numbers = y.copy()
+        assert np.array_equal(x, rows_array(numbers.tolist(), sample_shape=(6, 4)))
+        assert np.array_equal(w, numbers[:, np.newaxis] * np.ones(16, np.float32))
+        # The consumer may write to what it was given.
+        x[...], y[...], w[...] = 77, -1, -1
+        found.append(numbers)
+    return np.concatenate(found)
+
+
+def labels(running: Pass) -> Iterator[int]:
+    for _, y, _ in running.windows():
+        yield from y.tolist()
+
+
+def members(rows: RowSet | None) -> np.ndarray:
+    if rows is None:
+        return np.arange(ROWS)
+    return np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "block", "window", "batch_size"),
+    [
+        (None, 64, 256, 32),
+        (None, 100, 300, 32),
+        (None, 10, 50, 128),
+        (None, 1, 7, 3),
+        (None, 2000, 2000, 128),
+        (None, 64, 256, 5000),
+        (RowSet(37, 912), 64, 256, 32),
+        (RowSet(0, ROWS, np.arange(0, ROWS, 7)), 16, 64, 32),
+    ],
+)
+def test_every_row_once_and_each_chunk_decoded_once(
+    stored: Stored, shuffle: bool, rows: RowSet | None, block: int, window: int, batch_size: int
+) -> None:
+    feed = stored.feed(rows=rows, shuffle=shuffle, block=block, window=window, batch_size=batch_size)
+    for epoch in range(2):
+        for flip in stored.flips:
+            flip.decoded.clear()
+        found = rows_of(feed, epoch)
+        assert np.array_equal(np.sort(found), members(rows))
+        assert shuffle or np.array_equal(found, members(rows))
+        for flip, chunk_rows, across in zip(stored.flips, (64, 100), (3, 1), strict=True):
+            wanted = len(np.unique(members(rows) // chunk_rows)) * across
+            assert len(flip.decoded) == len(set(flip.decoded)) == wanted
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(
+    window=st.integers(1, 300),
+    batch_size=st.integers(1, 300),
+    shuffle=st.booleans(),
+    drop_remainder=st.booleans(),
+    epoch=st.integers(0, 9),
+    threads=st.integers(1, 4),
+    ahead=st.integers(1, 3),
+    mapping=st.booleans(),
+    data=st.data(),
+)
+def test_a_pass_from_a_batch_is_the_tail_of_the_pass(
+    stored: Stored,
+    window: int,
+    batch_size: int,
+    shuffle: bool,
+    drop_remainder: bool,
+    epoch: int,
+    threads: int,
+    ahead: int,
+    mapping: bool,
+    data: st.DataObject,
+) -> None:
+    block = data.draw(st.integers(1, window))
+    options = {"shuffle": shuffle, "block": block, "window": window, "batch_size": batch_size}
+    whole = rows_of(stored.feed(**options, drop_remainder=drop_remainder), epoch)  # type: ignore[arg-type]  # ints
+    feed = stored.feed(
+        **options,  # type: ignore[arg-type]  # ints
+        drop_remainder=drop_remainder,
+        threads=threads,
+        ahead=ahead,
+        mapping=mapping,
+    )
+    assert len(whole) == (ROWS // batch_size * batch_size if drop_remainder else ROWS)
+    start = data.draw(st.integers(0, feed.batches))
+    assert np.array_equal(rows_of(feed, epoch, start=start), whole[start * batch_size :])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(
+    window=st.integers(1, 300),
+    batch_size=st.integers(2, 120),
+    shuffle=st.sampled_from([False, "window", "global"]),
+    drop_remainder=st.booleans(),
+    gather=st.sampled_from(["freely", "bounded", "never"]),
+    mapping=st.booleans(),
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_shards_and_restarts_with_other_numbers_of_them(
+    stored: Stored,
+    window: int,
+    batch_size: int,
+    shuffle: Shuffle,
+    drop_remainder: bool,
+    gather: Gather,
+    mapping: bool,
+    counts: list[int],
+    data: st.DataObject,
+) -> None:
+    """Every row once, in as many batches for each shard, however often a pass is broken off."""
+    rows = data.draw(st.sampled_from([None, RowSet(37, 912), RowSet(0, ROWS, np.arange(0, ROWS, 3))]))
+    options = {
+        "rows": rows,
+        "shuffle": shuffle,
+        "block": data.draw(st.integers(1, window)),
+        "window": window,
+        "batch_size": batch_size,
+        "drop_remainder": drop_remainder,
+        "gather": gather,
+        "mapping": mapping,
+    }
+    seen: list[np.ndarray] = []
+    history: History = ()
+    for turn, count in enumerate(counts):
+        feeds = [stored.feed(**options, shard=(index, count)) for index in range(count)]  # type: ignore[arg-type]  # many kinds
+        cuts = [feed.course(history)[1] for feed in feeds]
+        assert len({cut.batches for cut in cuts}) == 1
+        done = data.draw(st.integers(1, max(1, cuts[0].batches)))
+        for feed, cut in zip(feeds, cuts, strict=True):
+            lengths: list[int] = []
+            found = rows_of(feed, 2, history=history, batches=lengths)
+            assert len(found) == cut.end
+            assert len(lengths) == cut.batches
+            if drop_remainder:
+                assert set(lengths) <= {batch_size}
+            start = data.draw(st.integers(0, cut.batches))
+            assert np.array_equal(rows_of(feed, 2, start=start, history=history), found[cut.row(start) :])
+            seen.append(found if turn == len(counts) - 1 else found[: cut.row(done)])
+        history = (*history, (count, done))
+        left = len(members(rows)) - sum(map(len, seen))
+        if left < 5:
+            break
+    everything = np.concatenate(seen)
+    assert len(np.unique(everything)) == len(everything)
+    if not drop_remainder and turn == len(counts) - 1:
+        assert np.array_equal(np.sort(everything), members(rows))
+
+
+def test_a_halved_batch(stored: Stored) -> None:
+    """3 and 4 rows in batches of 3 are two for each: 2 + 1 and 3 + 1."""
+    rows = RowSet(100, 107)
+    for index, expected in enumerate([[2, 1], [3, 1]]):
+        for shuffle in (False, "window", "global"):
+            for mapping in (False, True):
+                feed = stored.feed(
+                    rows=rows,
+                    shuffle=shuffle,
+                    batch_size=3,
+                    shard=(index, 2),
+                    mapping=mapping,
+                )
+                windows = [y.copy() for _, y, _ in Pass(feed, 0).windows()]
+                cut = [len(y[at : at + 3]) for y in windows for at in range(0, len(y), 3)]
+                assert cut == expected
+
+
+@pytest.mark.parametrize("gather", ["freely", "bounded", "never"])
+def test_single_rows_however_they_are_read(stored: Stored, gather: Gather) -> None:
+    expected = rows_of(stored.feed(shuffle="global", window=200), 4)
+    assert np.array_equal(np.sort(expected), np.arange(ROWS))
+    assert np.array_equal(rows_of(stored.feed(shuffle="global", window=77, gather=gather), 4), expected)
+
+
+def test_files_that_are_not_to_be_mapped_are_not(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("mapped")
+
+    monkeypatch.setattr("oocloader.reading.mapped_rows.map_shared", refuse)
+    monkeypatch.setattr("oocloader.reading.mapped_rows.map_private", refuse)
+    for shuffle in (False, "window", "global"):
+        feed = stored.feed(shuffle=shuffle, mapping=False)
+        for gather in ("freely", "bounded"):
+            object.__setattr__(feed, "gather", gather)
+            assert len(rows_of(feed)) == ROWS
+
+
+def test_nothing_but_its_numbers_makes_the_order(stored: Stored) -> None:
+    expected = rows_of(stored.feed(), 5)
+    for threads, ahead, mapping in itertools.product((1, 2, 5), (1, 3), (False, True)):
+        feed = stored.feed(threads=threads, ahead=ahead, mapping=mapping)
+        assert np.array_equal(rows_of(feed, 5), expected)
+    assert np.array_equal(rows_of(stored.feed(batch_size=100), 5), expected)
+    assert not np.array_equal(rows_of(stored.feed(), 6), expected)
+    assert not np.array_equal(rows_of(stored.feed(seed=4), 5), expected)
+
+
+def test_passes_at_the_same_time(stored: Stored) -> None:
+    feed = stored.feed()
+    first, second = Pass(feed, 0).windows(), Pass(feed, 1).windows()
+    pairs = list(zip(first, second, strict=True))
+    for at, epoch in enumerate((0, 1)):
+        found = np.concatenate([pair[at][1] for pair in pairs])
+        assert np.array_equal(found, rows_of(feed, epoch))
+
+
+def test_parts_that_do_not_line_up_are_decoded_once_and_not_kept(tmp_path: Path) -> None:
+    """Three stores whose lengths are no multiples of their chunks, joined."""
+    array = rows_array(ROWS, sample_shape=(6, 4))
+    flips = [Flip(), Flip(), Flip()]
+    cuts = [(0, 230), (230, 700), (700, ROWS)]
+    reader = JoinedReader(
+        [
+            ChunkReader(write_layout(tmp_path / str(start), array[start:stop], (chunk, 6, 4), step=flip))
+            for (start, stop), chunk, flip in zip(cuts, (64, 64, 48), flips, strict=True)
+        ]
+    )
+    order = Order(RowSet(0, ROWS), shuffle=True, seed=0, block=64, window=256, starts=reader.starts)
+    feed = Feed(
+        readers=[reader], order=order, batch_size=50, drop_remainder=False, threads=2, ahead=1, mapping=False
+    )
+    running = Pass(feed, 0)
+    found = []
+    for (rows,) in running.windows():
+        found.append(rows.copy())
+        assert running._staging._bands[0].kept_nbytes == 0
+    assert sorted(numbers_of(np.concatenate(found))) == list(range(ROWS))
+    assert [len(flip.decoded) for flip in flips] == [4, 8, 7]
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "drop_remainder", "batches"),
+    [
+        (1000, 32, False, 32),
+        (1000, 32, True, 31),
+        (1000, 1000, True, 1),
+        (1000, 1001, True, 0),
+        (1000, 2000, False, 1),
+    ],
+)
+def test_batches(stored: Stored, rows: int, batch_size: int, drop_remainder: bool, batches: int) -> None:
+    feed = stored.feed(batch_size=batch_size, drop_remainder=drop_remainder)
+    assert feed.batches == batches
+    assert len(rows_of(feed)) == min(rows, batches * batch_size)
+
+
+def test_counters(stored: Stored) -> None:
+    running = Pass(stored.feed(shuffle=False), 0)
+    windows = [len(arrays[0]) for arrays in running.windows()]
+    counters = running.counters
+    assert (counters.rows, counters.windows) == (ROWS, len(windows))
+    assert counters.chunks_decoded == sum(len(flip.decoded) for flip in stored.flips) == 48 + 10
+    assert counters.mapped_bytes == stored.w.nbytes
+    assert counters.read_bytes == 16 * 64 * 24 + 1000 * 8
+    wall_s = counters.wall_s
+    assert 0 < counters.starved_s <= wall_s
+    time.sleep(0.01)
+    running.close()
+    assert counters.wall_s == wall_s
+
+
+# -- what goes wrong
+
+
+def test_an_error_comes_after_every_row_before_it(stored: Stored) -> None:
+    """In stored order the rows of chunks before the damaged one all come, as whole batches."""
+    stored.flips[0].damaged.add((~stored.x[640:704, :2]).tobytes())
+    running = Pass(stored.feed(shuffle=False, window=64, block=64, batch_size=10), 0)
+    found: list[int] = []
+    with pytest.raises(CorruptChunkError, match=r"chunk \(10, 0, 0\), rows 640 to 703: damaged") as caught:
+        found.extend(labels(running))
+    assert found == list(range(640))
+    assert running.error is caught.value
+    assert our_threads() == []
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_of_several_errors_the_first_to_be_delivered_is_told(stored: Stored, shuffle: bool) -> None:
+    """Several chunks are damaged, and a later one is found first, by whichever thread."""
+    feed = stored.feed(shuffle=shuffle, window=ROWS, block=64, batch_size=10, threads=3)
+    order = rows_of(feed).tolist()
+    for first in (192, 448, 832):
+        stored.flips[0].damaged.add((~stored.x[first : first + 64, 2:4]).tobytes())
+    for first in (200, 800):
+        stored.flips[1].damaged.add((~stored.y[first : first + 100].view(np.uint8)).tobytes())
+    damaged = {"x": {*range(192, 256), *range(448, 512), *range(832, 896)}}
+    damaged["y"] = {*range(200, 300), *range(800, 900)}
+    at = next(at for at, row in enumerate(order) if any(row in rows for rows in damaged.values()))
+    running = Pass(feed, 0)
+    found: list[int] = []
+    with pytest.raises(CorruptChunkError) as caught:
+        found.extend(labels(running))
+    assert found == order[: at // 10 * 10]
+    assert running.error is caught.value
+    told = caught.value.rows
+    assert told is not None
+    assert told[0] <= order[at] < told[1]
+    assert order[at] in damaged["x" if told[1] - told[0] == 64 else "y"]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("which", [0, 1])
+def test_errors_with_shared_chunks_end_the_pass(
+    stored: Stored, shuffle: bool, threads: int, which: int
+) -> None:
+    """Blocks cut the chunks of both arrays; one of these is damaged."""
+    chunk = stored.x[320:384, 2:4] if which == 0 else stored.y[300:400].view(np.uint8)
+    stored.flips[which].damaged.add((~chunk).tobytes())
+    feed = stored.feed(shuffle=shuffle, block=7, window=30, threads=threads, ahead=3, batch_size=10)
+    damaged = set(range(320, 384) if which == 0 else range(300, 400))
+    found: list[int] = []
+    began = time.monotonic()
+    with pytest.raises(CorruptChunkError):
+        found.extend(labels(Pass(feed, 0)))
+    assert time.monotonic() - began < 10
+    # Every whole batch before the first row of the chunk comes.
+    stored.flips[which].damaged.clear()
+    whole = rows_of(feed)
+    first = next(at for at, row in enumerate(whole.tolist()) if row in damaged)
+    assert found == whole[: first // 10 * 10].tolist()
+
+
+@pytest.mark.parametrize("mapping", [False, True])
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 20_000), os.remove])
+def test_a_file_that_changes_during_a_pass(
+    stored: Stored, mapping: bool, change: Callable[[str], None]
+) -> None:
+    feed = stored.feed(shuffle=False, window=64, block=64, mapping=mapping, ahead=1)
+    running = Pass(feed, 0).windows()
+    for _ in range(3):
+        next(running)
+    path = stored.layouts[2].files.path(0)
+    change(path)
+    if change is os.remove:
+        # It is open, and stays what it was.
+        assert sum(len(y) for _, y, _ in running) == ROWS - 3 * 64
+        stored.readers[2] = ChunkReader(stored.layouts[2])
+        running = Pass(feed, 1).windows()
+    with pytest.raises(ChangedError, match=f"^{path}: array 'x', rows [0-9]+ to [0-9]+: the file "):
+        list(running)
+
+
+# -- the end
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3])
+def test_an_abandoned_pass_ends(stored: Stored, taken: int) -> None:
+    gc.collect()
+    before = len(open_files())
+    windows = Pass(stored.feed(window=64), 0).windows()
+    for _ in range(taken):
+        next(windows)
+    del windows
+    gc.collect()
+    assert our_threads() == []
+    for reader in stored.readers:
+        reader.close()
+    assert len(open_files()) == before
+
+
+def test_close_ends_whoever_iterates(stored: Stored) -> None:
+    running = Pass(stored.feed(window=64), 0)
+    windows = running.windows()
+    next(windows)
+    running.close()
+    assert list(windows) == []
+    running.close()
+    assert our_threads() == []
+    never = Pass(stored.feed(), 0)
+    never.close()
+    assert list(never.windows()) == []
+
+
+def test_an_exception_of_the_consumer_ends_the_pass(stored: Stored) -> None:
+    with pytest.raises(ZeroDivisionError):
+        sum(label / 0 for label in labels(Pass(stored.feed(window=64), 0)))
+    gc.collect()
+    assert our_threads() == []
+
+
+def test_buffers_are_shared_by_passes(stored: Stored) -> None:
+    feed = stored.feed(window=256, mapping=False)
+    places: set[int] = set()
+    for epoch in range(5):
+        for x, _, _ in Pass(feed, epoch).windows():
+            places.add(x.ctypes.data)
+            del x
+    # What is kept for reuse at most: read ahead, in use, about to be released.
+    assert len(places) <= feed.ahead + 3
+
+
+MEMORY = """
+import os, sys, types
+import numpy as np
+from chunked import Flip
+from oocloader.memory import budget
+from oocloader.reading.chunk_reader import ChunkReader
+from oocloader.codecs.chain import Chain
+from oocloader.memory.alignment import Column
+from oocloader.reading.layout import Files, Layout
+from oocloader.order.order import Order, RowSet, Shuffle
+from oocloader.pipeline.epoch_pass import Feed, Pass
+
+folder, kind, shuffle = sys.argv[1], sys.argv[2], sys.argv[3] == "shuffle"
+path, rows, row_nbytes, chunk_rows = f"{folder}/big", 1 << 18, 1 << 12, 300
+chunks = -(-rows // chunk_rows)
+with open(path, "wb") as stream:
+    os.truncate(path, chunks * chunk_rows * row_nbytes)
+layout = Layout.contiguous("x", (rows, row_nbytes), np.dtype("u1"), Files.of(path), 0)
+if kind == "chunks":
+    class Forgetful(Flip):
+        def decode(self, stored, out):
+            return np.invert(stored, out=out)
+    step = Forgetful()
+    nbytes = chunk_rows * row_nbytes
+    layout = Layout("x", layout.shape, layout.dtype, (chunk_rows, row_nbytes), layout.files,
+        np.zeros(chunks, np.int32), np.arange(chunks) * nbytes, np.full(chunks, nbytes),
+        np.zeros(chunks, np.uint32), Chain((step,), (0,), ("flip",)), None, layout.fill)
+reader = ChunkReader(layout)
+column = Column(
+    "x", row_nbytes, row_nbytes, reader.chunk_rows, reader.scratch_nbytes, reader.row_access)
+sizes = budget.choose(rows, [column], batch_size=100, shuffle=shuffle, block=None, window=None,
+    host_memory=64 << 20, device_memory=None, threads=2, free_host_memory=1 << 30)
+order = Order(RowSet(0, rows), shuffle=shuffle, seed=0, block=sizes.block, window=sizes.window)
+feed = Feed(readers=[reader], order=order, batch_size=100, drop_remainder=False,
+    threads=sizes.threads, ahead=sizes.ahead, mapping=kind == "mapped")
+
+def peak():
+    with open("/proc/self/status") as table:
+        return next(int(line.split()[1]) for line in table if line.startswith("VmHWM")) << 10
+
+before, seen = peak(), 0
+for (window,) in Pass(feed, 0).windows():
+    seen += len(window)
+    assert window.ravel().view("u8")[::64].max() == (2**64 - 1 if kind == "chunks" else 0)
+    del window
+assert seen == rows
+print((peak() - before) >> 20)
+"""
+
+
+@pytest.mark.parametrize("kind", ["read", "mapped", "chunks"])
+@pytest.mark.parametrize("order", ["in order", "shuffle"])
+def test_memory_is_bounded_by_the_budget(tmp_path: Path, kind: str, order: str) -> None:
+    """A gibibyte goes through 64 MiB, and what the consumer holds."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path), kind, order],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(numbered.__file__).parent)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 64 + 32

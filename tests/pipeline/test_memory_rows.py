@@ -1,0 +1,90 @@
+"""Rows kept in memory: each is found by its number in the store, whatever was selected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from numbered import rows_array
+from oocloader.metrics.counters import Counters
+from oocloader.order.order import Order, RowSet
+from oocloader.order.row_spans import Piece
+from oocloader.order.selection import row_set
+from oocloader.pipeline.memory_rows import KeptRows, positions
+from oocloader.reading.row_reader import Target
+from oocloader.reading.shared_chunks import Bands
+
+ROWS = 200
+
+
+def filled(reader: KeptRows, pieces: list[Piece], rows: int) -> tuple[list[int], Counters]:
+    """The stored rows that land in a buffer of `rows`; -1 where none does."""
+    out = np.full((rows, *reader.shape[1:]), -1, reader.dtype)
+    counters = Counters()
+    for job in reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), counters)):
+        job()
+    return out[:, 0].tolist(), counters
+
+
+def kept(rows: RowSet) -> KeptRows:
+    members = np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
+    return KeptRows(np.repeat(members[:, np.newaxis], 3, 1).astype(np.int32), rows, ROWS)
+
+
+SELECTIONS = [None, slice(20, 150), np.arange(0, ROWS, 3), np.r_[np.arange(4, 9), np.arange(50, 120), 199]]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=["all", "slice", "third", "runs"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_window_of_an_order(selection: Any, shuffle: bool) -> None:
+    rows = row_set(selection, ROWS)
+    order = Order(rows, shuffle=shuffle, seed=3, block=7, window=40)
+    reader = kept(rows)
+    seen: list[int] = []
+    for window in order.windows(1):
+        found, counters = filled(reader, list(window.pieces), window.rows)
+        expected = np.empty(window.rows, np.int64)
+        for piece in window.pieces:
+            count = np.arange(piece.stop - piece.start) if piece.pick is None else piece.pick
+            expected[piece.dest] = piece.start + count
+        assert found == expected.tolist()
+        assert counters.copied_bytes == window.rows * 12
+        seen += found
+    assert sorted(seen) == list(
+        np.arange(ROWS)[rows.start : rows.stop] if rows.picked is None else rows.picked
+    )
+
+
+@given(data=st.data())
+def test_rows_to_scattered_places(data: st.DataObject) -> None:
+    """Also where the rest of the buffer is somebody else's."""
+    rows = row_set(data.draw(st.sampled_from(SELECTIONS)), ROWS)
+    members = np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
+    wanted = np.array(sorted(data.draw(st.sets(st.sampled_from(members.tolist()), min_size=1))))
+    dest = np.array(data.draw(st.permutations(range(2 * len(wanted)))))[: len(wanted)]
+    piece = Piece(int(wanted[0]), int(wanted[-1]) + 1, wanted - wanted[0], dest)
+    found, _ = filled(kept(rows), [piece], 2 * len(wanted))
+    expected = np.full(2 * len(wanted), -1)
+    expected[dest] = wanted
+    assert found == expected.tolist()
+
+
+def test_positions_of_neighbours_are_neighbours() -> None:
+    rows = row_set(np.arange(0, ROWS, 3), ROWS)
+    (piece,) = positions(rows, [Piece(30, 61, np.arange(0, 31, 3), slice(0, 11))])
+    assert (piece.start, piece.stop, piece.pick) == (10, 21, None)
+    (piece,) = positions(rows, [Piece(30, 61, np.array([0, 30]), slice(0, 2))])
+    assert (piece.start, piece.stop) == (10, 21)
+    assert piece.pick is not None
+    assert piece.pick.tolist() == [0, 10]
+
+
+def test_what_is_kept_is_not_handed_out() -> None:
+    reader = KeptRows(rows_array(10), RowSet(0, 10), 10)
+    assert reader.map(0, 5) is None
+    assert reader.view([]) is None
+    assert filled(kept(RowSet(0, 10)), [], 0)[0] == []

@@ -1,0 +1,226 @@
+"""Runs of raw rows to places all over a buffer, and what is asked of the system for it."""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunked import write_layout
+from numbered import rows_array
+from oocloader.errors import ChangedError, CorruptChunkError
+from oocloader.metrics.counters import Counters
+from oocloader.order.row_spans import Piece
+from oocloader.reading import files
+from oocloader.reading.chunk_reader import ChunkReader
+from oocloader.reading.layout import Layout
+from oocloader.reading.row_reader import Target
+from oocloader.reading.shared_chunks import Bands
+
+ROWS = 600
+# One sample is read to its place, the other passes through.
+LARGE, SMALL = (16, 64), (4, 3)
+FORMS: dict[str, dict[str, Any]] = {
+    "one run": {},
+    "chunks": {"chunk_shape": 64},
+    "chunks apart": {"chunk_shape": 64, "gap": 70_000},
+    "chunks backwards": {"chunk_shape": 100, "backwards": True, "lead": 5},
+    "a file each": {"chunk_shape": 50, "file_each": True},
+    "some missing": {"chunk_shape": 64, "missing": {0, 2, 3}, "fill": 7},
+    "all missing": {"chunk_shape": 64, "missing": set(range(10)), "fill": 7},
+}
+
+
+def made(
+    folder: Path, form: dict[str, Any], sample_shape: tuple[int, ...], dtype: str
+) -> tuple[Layout, np.ndarray]:
+    """A layout, and the rows that are to be read of it."""
+    array = rows_array(ROWS, dtype, sample_shape=sample_shape)
+    options = dict(form)
+    if "chunk_shape" in options:
+        options["chunk_shape"] = (options["chunk_shape"], *sample_shape)
+    layout = write_layout(folder, array, **options)
+    expected = array.astype(array.dtype.newbyteorder("="))
+    for chunk in form.get("missing", ()):
+        expected[64 * chunk : 64 * chunk + 64] = 7
+    return layout, expected
+
+
+def blocks(rows: int, *, of: int, seed: int = 0) -> tuple[list[Piece], np.ndarray]:
+    """Every other block of `of` rows to places drawn, and the stored row of each place."""
+    starts = range(0, rows, 2 * of)
+    stretches = [(start, min(start + of, rows)) for start in starts]
+    stored = np.concatenate([np.arange(*stretch) for stretch in stretches])
+    dest = np.random.default_rng(seed).permutation(len(stored))
+    pieces, at = [], 0
+    for start, stop in stretches:
+        pieces.append(Piece(start, stop, None, dest[at : at + stop - start]))
+        at += stop - start
+    numbers = np.empty_like(stored)
+    numbers[dest] = stored
+    return pieces, numbers
+
+
+def brought(layout: Layout, pieces: Sequence[Piece], *, threads: int = 1) -> tuple[np.ndarray, Counters]:
+    """What the jobs make of a buffer, done in any order."""
+    reader, counters = ChunkReader(layout), Counters()
+    out = np.full((sum(piece.rows for piece in pieces), *layout.shape[1:]), 99, reader.dtype)
+    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), counters))
+    jobs = random.Random(0).sample(jobs, len(jobs))
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(job) for job in jobs]:
+            done.result()
+    reader.close()
+    return out, counters
+
+
+@pytest.mark.parametrize("dtype", ["uint8", ">i2", "float64"])
+@pytest.mark.parametrize("sample_shape", [LARGE, SMALL], ids=["large", "small"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("few", [False, True])
+def test_rows_are_brought_to_their_places(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: dict[str, Any],
+    sample_shape: tuple[int, ...],
+    dtype: str,
+    few: bool,
+) -> None:
+    layout, expected = made(tmp_path, form, sample_shape, dtype)
+    if few:
+        # Several calls a run, several jobs, and little that passes through at once.
+        monkeypatch.setattr("oocloader.reading.files._MOST_VECTORS", 3)
+        monkeypatch.setattr("oocloader.reading.scatter.JOB_NBYTES", 20 * layout.row_nbytes)
+        monkeypatch.setattr("oocloader.reading.scatter.HOT_NBYTES", 7 * layout.row_nbytes)
+    pieces, numbers = blocks(ROWS, of=17)
+    found, counters = brought(layout, pieces, threads=3)
+    assert np.array_equal(found, expected[numbers])
+    missing = np.isin(numbers // 64, list(form.get("missing", ())))
+    assert counters.read_bytes == np.count_nonzero(~missing) * layout.row_nbytes
+    scatters = sample_shape == LARGE and dtype != ">i2"
+    assert counters.copied_bytes == (0 if scatters else found.nbytes)
+    assert (counters.gather_s > 0) == (not scatters)
+
+
+def test_a_run_is_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, expected = made(tmp_path, {"chunk_shape": 64}, LARGE, "uint8")
+    calls: list[tuple[int, int]] = []
+    preadv = files._preadv()
+
+    def counted(fd: int, vectors: int, count: int, offset: int) -> int:
+        calls.append((count, offset))
+        return int(preadv(fd, vectors, count, offset))
+
+    monkeypatch.setattr(files, "_preadv", lambda: counted)
+    pieces, numbers = blocks(ROWS, of=40)
+    found, counters = brought(layout, pieces)
+    assert np.array_equal(found, expected[numbers])
+    # Chunks that follow each other are one run.
+    assert calls == [(piece.rows, piece.start * layout.row_nbytes) for piece in pieces]
+    assert counters.read_calls == len(pieces)
+
+
+def test_what_lies_near_is_fetched_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, _ = made(tmp_path, {"chunk_shape": 64, "gap": 70_000}, SMALL, "uint8")
+    wanted: list[tuple[int, list[tuple[int, int]]]] = []
+    monkeypatch.setattr(
+        files.FileReader, "will_need", lambda self, file, ranges: wanted.append((file, list(ranges)))
+    )
+    pieces, _ = blocks(ROWS, of=16)
+    brought(layout, pieces)
+    # Two blocks of a chunk have little between them, two chunks much.
+    ranges = [(int(offset), 48 * 12) for offset in layout.offset[:9]]
+    assert wanted == [(0, [*ranges, (int(layout.offset[9]), 16 * 12)])]
+
+
+@pytest.mark.parametrize("sample_shape", [LARGE, (), SMALL], ids=["large", "labels", "small"])
+def test_a_thread_needs_no_more_memory_than_is_told(tmp_path: Path, sample_shape: tuple[int, ...]) -> None:
+    rows = 1 << 18 if sample_shape != LARGE else 1 << 12
+    layout = write_layout(tmp_path, np.zeros((rows, *sample_shape), np.uint8))
+    reader = ChunkReader(layout)
+    pieces, _ = blocks(rows, of=64)
+    out = np.empty((sum(piece.rows for piece in pieces), *sample_shape), np.uint8)
+    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), Counters()))
+    # Besides, there are objects of the interpreter's.
+    with ThreadPoolExecutor(1) as thread:
+        tracemalloc.start()
+        thread.submit(lambda: [job() for job in jobs]).result()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak <= reader.scratch_nbytes + (256 << 10)
+
+
+@pytest.mark.parametrize("got", [-1, 0, 1, 1500, 5000])
+def test_what_a_call_leaves_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, got: int) -> None:
+    layout, expected = made(tmp_path, {}, LARGE, "uint8")
+    preadv = files._preadv()
+
+    def short(fd: int, vectors: int, count: int, offset: int) -> int:
+        # It may have filled some places, and part of one.
+        if got > 0:
+            preadv(fd, vectors, count // 2, offset)
+        return got
+
+    monkeypatch.setattr(files, "_preadv", lambda: short)
+    pieces, numbers = blocks(ROWS, of=17)
+    assert np.array_equal(brought(layout, pieces)[0], expected[numbers])
+
+
+def test_rows_pass_through_where_the_system_fills_one_place_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, expected = made(tmp_path, {}, LARGE, "uint8")
+    monkeypatch.delattr(os, "preadv")
+    files._preadv.cache_clear()
+    try:
+        assert not files.can_scatter()
+    finally:
+        files._preadv.cache_clear()
+    monkeypatch.undo()
+    monkeypatch.setattr("oocloader.reading.scatter.can_scatter", lambda: False)
+    pieces, numbers = blocks(ROWS, of=17)
+    found, counters = brought(layout, pieces)
+    assert np.array_equal(found, expected[numbers])
+    assert counters.copied_bytes == found.nbytes
+
+
+def test_the_system_is_given_no_other_memory() -> None:
+    rows = np.zeros((4, 8), np.uint8)
+    assert files.scatter_vectors(rows, np.array([3, 0])).tolist() == [
+        [rows.ctypes.data + 24, 8],
+        [rows.ctypes.data, 8],
+    ]
+    for place in (4, -1):
+        with pytest.raises(IndexError, match="beyond the 4 rows"):
+            files.scatter_vectors(rows, np.array([0, place]))
+    with pytest.raises(ValueError, match="C order"):
+        files.scatter_vectors(rows[:, ::2], np.array([0]))
+    rows.flags.writeable = False
+    with pytest.raises(ValueError, match="not writable"):
+        files.scatter_vectors(rows, np.array([0]))
+
+
+@pytest.mark.parametrize("sample_shape", [LARGE, SMALL], ids=["large", "small"])
+def test_what_is_wrong_is_told_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_shape: tuple[int, ...]
+) -> None:
+    pieces, _ = blocks(ROWS, of=17)
+    layout, _ = made(tmp_path / "odd", {"chunk_shape": 64}, sample_shape, "uint8")
+    layout.stored[3] -= 1
+    with pytest.raises(CorruptChunkError, match=r"chunk \(3, 0, 0\), rows 192 to 255: damaged"):
+        brought(layout, pieces)
+    layout, _ = made(tmp_path / "cut", {}, sample_shape, "uint8")
+    os.truncate(layout.files.path(0), 300 * layout.row_nbytes)
+    with pytest.raises(ChangedError, match=r"array 'x', rows 0 to 16: the file changed"):
+        brought(layout, pieces)
+    # It may be cut while it is read: the first run beyond is told of.
+    monkeypatch.setattr("oocloader.reading.files.FileReader._check", lambda *_: None)
+    with pytest.raises(ChangedError, match=r"rows 306 to 322: the file ends at byte .* it was truncated"):
+        brought(layout, pieces)
