@@ -101,7 +101,7 @@ def take_sample(wanted: Wanted, chunk_rows: int | None) -> list[np.ndarray]:
         boxes = boxes_of(array.reader, most_nbytes=_PLACE_NBYTES)
         for number in _spread(len(boxes)):
             reader, box, _ = boxes[number]
-            order = reader.grain.order
+            order = reader.chunk_geometry.order
             values = np.empty(in_order(box_shape(box), order), array.info.dtype)
             reader.read_box(box, values)
             rows_first = np.moveaxis(values, order.index(wanted.axis), 0)

@@ -16,17 +16,17 @@ from oocloader.conversion.derived_rows import Advance, Rows
 from oocloader.conversion.scratch import Scratch
 from oocloader.conversion.thread_steps import Work, in_steps
 from oocloader.errors import ClosedError
-from oocloader.order import STORED, Scattered
+from oocloader.order import STORED, RandomPermutation
 
 # Rows that are read at once in the first pass: larger runs come to each bucket from more of them.
 BLOCK_NBYTES = 32 << 20
 _MOST_BLOCK_ROWS = 1 << 20
 
 
-def order_of(rows: int, seed: int) -> Scattered:
+def order_of(rows: int, seed: int) -> RandomPermutation:
     """The order that belongs to this number of rows and `seed`, an int of 0 or more."""
     # Another domain than a loader's: a loader of the same seed does not apply one permutation twice.
-    return Scattered(seed, 0, rows, domain=STORED)
+    return RandomPermutation(seed, 0, rows, domain=STORED)
 
 
 class ShuffledRows:
@@ -39,7 +39,7 @@ class ShuffledRows:
     def __init__(
         self,
         rows: Rows,
-        order: Scattered,
+        order: RandomPermutation,
         *,
         shape: tuple[int, ...],
         dtype: np.dtype,
@@ -166,7 +166,7 @@ class ShuffledRows:
 class OrderRows:
     """The permutation itself as rows: at each place the number of the row that came there, plus `first`."""
 
-    def __init__(self, order: Scattered, first: int) -> None:
+    def __init__(self, order: RandomPermutation, first: int) -> None:
         self._order = order
         self._first = first
 

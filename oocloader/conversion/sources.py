@@ -19,7 +19,7 @@ from oocloader.conversion.shuffling import BLOCK_NBYTES, OrderRows, ShuffledRows
 from oocloader.conversion.store_plan import ArrayPlan, Plan, Reading, check_rows
 from oocloader.conversion.transposing import BOX_NBYTES, TransposedRows
 from oocloader.errors import SettingError
-from oocloader.order import Scattered
+from oocloader.order import RandomPermutation
 from oocloader.reading import BoxReader, ChunkReader, JoinedReader, RowReader
 from oocloader.stores import ArrayInfo, FortranReader, Store, StoredArray, open_raw, open_store, side_by_side
 
@@ -234,7 +234,7 @@ def is_spread(reader: RowReader, axis: int) -> bool:
         return False
     if isinstance(reader, FortranReader):
         return reader.run_nbytes < _LEAST_RUN_NBYTES
-    if isinstance(reader, BoxReader) and reader.grain.order[0] != 0 and not reader.row_access:
+    if isinstance(reader, BoxReader) and reader.chunk_geometry.order[0] != 0 and not reader.row_access:
         return True
     return not reader.row_access and chunk_rows * row_nbytes > _MOST_BAND_NBYTES
 
@@ -257,7 +257,7 @@ def opened_sources(
 
 
 def _opened(
-    wanted: Wanted, plan: ArrayPlan, order: Scattered | None, asked: Shaping, folder: str, cores: int
+    wanted: Wanted, plan: ArrayPlan, order: RandomPermutation | None, asked: Shaping, folder: str, cores: int
 ) -> StoredArray:
     base = wanted.array
     if base is None:
@@ -303,7 +303,7 @@ def _box_memory(reader: RowReader) -> int:
     if isinstance(reader, JoinedReader):
         return max(_box_memory(part) for _, part in reader.parts)
     assert isinstance(reader, BoxReader)
-    unit_nbytes = math.prod(reader.grain.unit) * reader.dtype.itemsize
+    unit_nbytes = math.prod(reader.chunk_geometry.unit) * reader.dtype.itemsize
     return 2 * max(BOX_NBYTES, unit_nbytes) + 2 * unit_nbytes
 
 

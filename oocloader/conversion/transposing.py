@@ -100,7 +100,7 @@ class TransposedRows:
                     across=tuple(dest),
                     offset=at,
                     row_nbytes=row_nbytes,
-                    axes=tuple(n - (n > axis) for n in part.grain.order if n != axis),
+                    axes=tuple(n - (n > axis) for n in part.chunk_geometry.order if n != axis),
                 )
             )
             at += math.prod(lengths) * reader.dtype.itemsize
@@ -128,7 +128,7 @@ class TransposedRows:
         def work(number: int) -> int:
             self._check_open()
             kept = self._kept[number]
-            order = kept.reader.grain.order
+            order = kept.reader.chunk_geometry.order
             lengths = in_order(box_shape(kept.box), order)
             count = math.prod(lengths)
             values = found[:count].reshape(lengths)
@@ -176,7 +176,9 @@ def boxes_of(reader: RowReader, *, most_nbytes: int) -> list[tuple[BoxReader, Bo
             for part, box, shift in boxes_of(inner, most_nbytes=most_nbytes)
         ]
     assert isinstance(reader, BoxReader)
-    boxes = cut_boxes(reader.shape, reader.grain, itemsize=reader.dtype.itemsize, most_nbytes=most_nbytes)
+    boxes = cut_boxes(
+        reader.shape, reader.chunk_geometry, itemsize=reader.dtype.itemsize, most_nbytes=most_nbytes
+    )
     return [(reader, box, 0) for box in boxes]
 
 

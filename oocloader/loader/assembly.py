@@ -14,19 +14,19 @@ from oocloader.errors import DataError, SettingError
 from oocloader.loader import global_shuffle, plan
 from oocloader.loader.label_order import sorted_labels
 from oocloader.loader.settings import Settings
-from oocloader.memory import Column, available_host_memory, budget, piece_of
+from oocloader.memory import Column, available_host_memory, budget, span_of
 from oocloader.order import Cast, Order, dtype_nbytes, fields, row_set, share
 from oocloader.pipeline import (
     CachedReader,
     ClassWeights,
-    Feed,
     Gather,
     Progress,
+    ReadConfig,
     Resident,
     check_fits,
     check_host,
     class_weights,
-    keeps,
+    is_resident,
     resident,
     wants_seed,
 )
@@ -81,7 +81,7 @@ class Assembly:
 
             self.device = resolve(self.device)
         self.readers = readers = [array.reader for array in self.arrays]
-        self.costs = [reader.cost([piece_of(self.rows, 0, len(self.rows))]) for reader in readers]
+        self.costs = [reader.cost([span_of(self.rows, 0, len(self.rows))]) for reader in readers]
         self.columns = [
             Column(
                 name=array.info.name,
@@ -90,8 +90,8 @@ class Assembly:
                 chunk_rows=reader.chunk_rows,
                 scratch_nbytes=reader.scratch_nbytes,
                 row_access=reader.row_access,
-                gathered_nbytes=reader.gathered_nbytes if settings.mapping else 0,
-                starts=reader.starts,
+                mapped_nbytes=reader.mapped_nbytes if settings.mapping else 0,
+                chunk_origins=reader.chunk_origins,
                 touched_nbytes=cost.touched_nbytes,
             )
             for array, reader, cast, cost in zip(self.arrays, readers, self.casts, self.costs, strict=True)
@@ -156,12 +156,12 @@ class Assembly:
             check_fits(found, settings.device_memory)
         return found
 
-    def keeps(self, residence: Resident, device: str) -> bool:
+    def is_resident(self, residence: Resident, device: str) -> bool:
         """Whether all rows stay on `device`; raises where the host, being the device, has not the memory."""
         from oocloader.tfdata import is_host
 
         settings, on_host = self.settings, is_host(device)
-        kept = keeps(
+        kept = is_resident(
             settings.residency,
             residence,
             on_host=on_host,
@@ -171,14 +171,14 @@ class Assembly:
             check_host(residence, available_host_memory())
         return kept
 
-    def with_kept(self, sizes: budget.Sizes, residence: Resident) -> budget.Sizes:
+    def with_resident_rows(self, sizes: budget.Sizes, residence: Resident) -> budget.Sizes:
         """The memory taken where all rows are kept on the device, and none in memory of the host besides."""
         besides = residence.device_nbytes - residence.rows_nbytes
         batches = min(besides, sizes.device.batches)
         device = budget.DeviceMemory(besides - batches, batches, residence.rows_nbytes)
         return dataclasses.replace(sizes, device=device, host=dataclasses.replace(sizes.host, cached=0))
 
-    def feed(self, sizes: budget.Sizes, progress: Progress) -> Feed:
+    def read_config(self, sizes: budget.Sizes, progress: Progress) -> ReadConfig:
         """What passes read from, in windows of these sizes."""
         settings = self.settings
         order = Order(
@@ -187,7 +187,7 @@ class Assembly:
             seed=settings.seed,
             block=sizes.block,
             window=sizes.window,
-            starts=sizes.starts,
+            chunk_origins=sizes.chunk_origins,
             shard=settings.shard,
         )
         gather: Gather = "freely" if sizes.gather else "bounded" if self._bounded else "never"
@@ -196,13 +196,13 @@ class Assembly:
             self.cached = self._caches.readers(
                 self.readers, gather=settings.mapping and spare >= self._caches.file_nbytes
             )
-        return Feed(
+        return ReadConfig(
             readers=self.cached,
             order=order,
             batch_size=settings.batch_size,
             drop_remainder=settings.drop_remainder,
             threads=sizes.threads,
-            ahead=sizes.ahead,
+            prefetch_windows=sizes.prefetch_windows,
             mapping=settings.mapping,
             gather=gather,
             progress=progress,
@@ -239,14 +239,14 @@ class Assembly:
             if sorted_labels(array.reader, self.rows):
                 self._warn(plan.sorted_warning(array.info.name))
 
-    def plan(self, sizes: budget.Sizes, feed: Feed, residence: Resident) -> plan.Plan:
+    def plan(self, sizes: budget.Sizes, read_config: ReadConfig, residence: Resident) -> plan.Plan:
         """What an epoch in windows of these sizes does and takes."""
         from oocloader.tfdata import expected, is_host
 
-        settings, order, device = self.settings, feed.order, expected(self.device)
-        on_device = self.keeps(residence, device)
+        settings, order, device = self.settings, read_config.order, expected(self.device)
+        on_device = self.is_resident(residence, device)
         if on_device:
-            sizes = self.with_kept(sizes, residence)
+            sizes = self.with_resident_rows(sizes, residence)
         # What shards keep are all rows: in another epoch others are theirs.
         share = 1.0 if on_device else order.total / len(self.rows)
         arrays = tuple(
@@ -255,8 +255,8 @@ class Assembly:
         )
         return plan.Plan(
             rows=order.total,
-            batch_size=feed.batch_size,
-            batches=feed.batches,
+            batch_size=read_config.batch_size,
+            batches=read_config.batches,
             windows=len(order),
             window_rows=sizes.window,
             window_nbytes=sizes.window_nbytes,

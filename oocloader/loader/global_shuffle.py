@@ -16,7 +16,7 @@ _SHARE = 8
 def gathered(columns: Sequence[Column], budget_nbytes: int) -> tuple[list[Column], bool]:
     """Arrays as they are budgeted for, and whether their rows are copied from mappings, of which each thread
     makes some resident. Where the budget is too small for that, rows are read by a call each."""
-    resident = [min(column.gathered_nbytes, GATHERED_NBYTES) for column in columns]
+    resident = [min(column.mapped_nbytes, GATHERED_NBYTES) for column in columns]
     if sum(resident) == 0 or max(resident) > budget_nbytes // _SHARE:
         return list(columns), False
     return [

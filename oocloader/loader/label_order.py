@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from oocloader.errors import OocloaderError
-from oocloader.memory import piece_of
+from oocloader.memory import span_of
 from oocloader.metrics import Counters
 from oocloader.order import RowSet
-from oocloader.reading import Bands, RowReader, Target
+from oocloader.reading import RowReader, SharedChunks, Target
 
 # Labels in random order of two equal classes look sorted once in 10**70 times, with 1 % in one class
 # once in 400.
@@ -48,8 +48,8 @@ def _sampled(reader: RowReader, rows: RowSet, stretches: int) -> np.ndarray:
     found: list[np.ndarray] = []
     for first in np.unique(np.linspace(0, len(rows) - length, stretches).astype(np.int64)).tolist():
         labels = np.empty(length, reader.dtype)
-        piece = piece_of(rows, first, first + length)
-        for job in reader.jobs([piece], Target(labels, Bands(lambda lo, hi: 0), Counters())):
+        span = span_of(rows, first, first + length)
+        for job in reader.jobs([span], Target(labels, SharedChunks(lambda lo, hi: 0), Counters())):
             job()
         found.append(labels)
     return np.concatenate(found)

@@ -115,9 +115,9 @@ class Loader:
             made = self._made = Assembly(self._store, given)
             self._sizes = made.sizes(block, window, made.device)
             self._resident = made.residence(self._sizes)
-            self._feed = made.feed(self._sizes, self._progress)
+            self._feed = made.read_config(self._sizes, self._progress)
             if made.settings.residency == "device":
-                self._sizes = made.with_kept(self._sizes, self._resident)
+                self._sizes = made.with_resident_rows(self._sizes, self._resident)
             made.look_at_mixing(self._sizes)
         except BaseException:
             if self._owns_store:
@@ -202,8 +202,10 @@ class Loader:
         if by == "block":
             if stratify is not None:
                 raise SettingError(f'stratify={stratify!r} holds out single rows: give by="row"')
-            block, starts = splitting.block_of(self._made.columns)
-            parts = splitting.by_block(rows, held, seed=seed, total=total, block=block, starts=starts)
+            block, chunk_origins = splitting.block_of(self._made.columns)
+            parts = splitting.by_block(
+                rows, held, seed=seed, total=total, block=block, chunk_origins=chunk_origins
+            )
         elif stratify is not None:
             labels = self._store[stratify]
             common_rows([self._made.arrays[0], labels])
@@ -246,7 +248,7 @@ class Loader:
         batches = whole("batches", batches, least=0)
         at = self._progress.resumed
         history = at.history if at is not None and at.epoch == epoch else ()
-        most = self._feed.course(history)[1].batches
+        most = self._feed.row_sequence(history)[1].batches
         if batches > most:
             raise SettingError(f"batches={batches}: pass {epoch} has {most} batches")
         return self._state(Position(epoch, batches, history))
@@ -264,19 +266,19 @@ class Loader:
         chosen = {"block", "window"} & set(found.told) if self._feed.order.shuffle == "window" else set()
         free = [name for name in sorted(chosen) if self._given[name] is None]
         found.refuse_other(self._identity(), besides=free)
-        sizes, feed = self._sizes, self._feed
+        sizes, read_config = self._sizes, self._feed
         if any(found.told[name] != getattr(sizes, name) for name in free):
             sizes = self._sizes_of(found)
-            feed = self._made.feed(sizes, self._progress)
-        at = found.position_for(feed.order.shard[1])
-        batches = feed.course(at.history)[1].batches
+            read_config = self._made.read_config(sizes, self._progress)
+        at = found.position_for(read_config.order.shard[1])
+        batches = read_config.row_sequence(at.history)[1].batches
         if at.batches > batches:
             raise SettingError(f"the state has batches={at.batches}: pass {at.epoch} has {batches} batches")
         if at.batches == batches:
             at = Position(at.epoch + 1)
-        self._sizes, self._feed = sizes, feed
+        self._sizes, self._feed = sizes, read_config
         if self._source is not None:
-            self._source.take(feed)
+            self._source.take(read_config)
         self._go_to(at)
         self._progress.resumed = at
 
@@ -294,7 +296,7 @@ class Loader:
             ) from error
 
     def _state(self, at: Position) -> dict[str, Any]:
-        if at.batches and at.batches >= self._feed.course(at.history)[1].batches:
+        if at.batches and at.batches >= self._feed.row_sequence(at.history)[1].batches:
             at = Position(at.epoch + 1)
         return self._identity().state(at, self._feed.order.shard[1])
 
@@ -358,9 +360,12 @@ class Loader:
             self._progress.unseen = False
 
     def _identity(self) -> Identity:
-        feed = self._feed
+        read_config = self._feed
         return identity(
-            self._made.arrays, feed.order, batch_size=feed.batch_size, drop_remainder=feed.drop_remainder
+            self._made.arrays,
+            read_config.order,
+            batch_size=read_config.batch_size,
+            drop_remainder=read_config.drop_remainder,
         )
 
     def _tensorflow(self) -> Source:
@@ -389,12 +394,12 @@ class Loader:
             # Only now is it known whether there is a GPU, whose memory may refuse the windows.
             made.sizes(self._given["block"], self._given["window"], device)
             made.look_at_labels()
-            kept = made.keeps(self._resident, device)
-            feed = self._feed
+            kept = made.is_resident(self._resident, device)
+            read_config = self._feed
             if kept and made.settings.caching.in_memory:
-                feed = dataclasses.replace(feed, readers=made.readers)
+                read_config = dataclasses.replace(read_config, readers=made.readers)
             self._source = Source(
-                feed,
+                read_config,
                 Element(**made.element),
                 device=device,
                 next_position=next_position,

@@ -241,7 +241,7 @@ def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool) -> MemoryPlan:
     """Host memory by part, for each iterator at work at the same time."""
     host = sizes.host
     parts = (
-        Part("windows read ahead", host.ahead, _counted(sizes.ahead, "window")),
+        Part("windows read ahead", host.prefetched, _counted(sizes.prefetch_windows, "window")),
         Part(
             "the window in use",
             host.in_use,

@@ -47,18 +47,19 @@ def block_of(columns: Sequence[Column]) -> tuple[int, tuple[int, ...]]:
     if not chunked:
         return max(1, BLOCK // max(1, sum(column.row_nbytes for column in columns))), (0,)
     largest = max(chunked, key=lambda column: (not column.row_access, column.row_nbytes))
-    return largest.chunk_rows or 1, largest.starts
+    return largest.chunk_rows or 1, largest.chunk_origins
 
 
 def by_block(
-    rows: RowSet, held: int, *, seed: int, total: int, block: int, starts: tuple[int, ...]
+    rows: RowSet, held: int, *, seed: int, total: int, block: int, chunk_origins: tuple[int, ...]
 ) -> tuple[RowSet, RowSet]:
-    """Whole blocks of `block` stored rows, counted from the last of `starts`: about `held` rows of them.
+    """Whole blocks of `block` stored rows, counted from the last of `chunk_origins`: about `held` rows of
+    them.
 
     Raises `SettingError` where there is one block only.
     """
     stored = rows.members(np.arange(len(rows)))
-    first = np.asarray(starts, np.int64)[np.searchsorted(starts, stored, side="right") - 1]
+    first = np.asarray(chunk_origins, np.int64)[np.searchsorted(chunk_origins, stored, side="right") - 1]
     begins = np.flatnonzero(np.diff(first + (stored - first) // block * block, prepend=-1))
     if len(begins) < 2:
         raise SettingError(

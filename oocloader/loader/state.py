@@ -54,7 +54,7 @@ def identity(
     if order.shuffle == "window":
         told["block"] = order.block
         told["window"] = order.window
-        told["starts"] = _digest(np.array(order.starts)) if len(order.starts) > 1 else "0"
+        told["starts"] = _digest(np.array(order.chunk_origins)) if len(order.chunk_origins) > 1 else "0"
     return Identity({**told, "batch_size": batch_size, "drop_remainder": drop_remainder})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oocloader.memory.alignment import BLOCK, LIGHT, Column, cuts
 from oocloader.memory.budget import Sizes
-from oocloader.memory.cost import Cost, banded_cost, piece_of, row_count, spans
+from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count, span_of
 from oocloader.memory.host_memory import available_host_memory
 from oocloader.memory.mixing import CLASSES, POOR, mixing
 from oocloader.memory.sizes import MIB, parse_nbytes
@@ -25,9 +25,9 @@ __all__ = [
     "available_host_memory",
     "banded_cost",
     "cuts",
+    "merged_ranges",
     "mixing",
     "parse_nbytes",
-    "piece_of",
     "row_count",
-    "spans",
+    "span_of",
 ]

@@ -32,30 +32,33 @@ class Column:
     chunk_rows: int | None
     scratch_nbytes: int
     row_access: bool
-    gathered_nbytes: int = 0
-    starts: tuple[int, ...] = (0,)
+    mapped_nbytes: int = 0
+    chunk_origins: tuple[int, ...] = (0,)
     touched_nbytes: int = 0
 
-    def cut_by(self, block_rows: int, starts: tuple[int, ...]) -> bool:
-        """Whether blocks of so many rows, counted from `starts`, cut chunks that have to be decoded."""
+    def cut_by(self, block_rows: int, chunk_origins: tuple[int, ...]) -> bool:
+        """Whether blocks of so many rows from `chunk_origins` on cut chunks that have to be decoded."""
         if self.row_access or self.chunk_rows is None:
             return False
-        return block_rows % self.chunk_rows != 0 or self.starts != starts
+        return block_rows % self.chunk_rows != 0 or self.chunk_origins != chunk_origins
 
 
 @dataclass(frozen=True, slots=True)
-class Cuts:
-    """Multiples of `unit` rows from each of `starts` cut no chunk; `unit` is 1 where nothing is chunked.
+class ChunkAlignment:
+    """Multiples of `unit` rows from each of `chunk_origins` cut no chunk; `unit` is 1 where nothing is
+    chunked.
 
     `smallest`: the rows that have to be read together, since chunks are decoded whole.
     """
 
     unit: int
     smallest: int
-    starts: tuple[int, ...]
+    chunk_origins: tuple[int, ...]
 
 
-def cuts(columns: Sequence[Column], *, shuffle: bool, rows: int = 0, window_rows: int | None = None) -> Cuts:
+def cuts(
+    columns: Sequence[Column], *, shuffle: bool, rows: int = 0, window_rows: int | None = None
+) -> ChunkAlignment:
     """Where to cut, as far as that is cheap.
 
     Of the arrays decoded in chunks the one with the most bytes decides. Another's chunks join by the
@@ -69,37 +72,46 @@ def cuts(columns: Sequence[Column], *, shuffle: bool, rows: int = 0, window_rows
     def optional(column: Column) -> bool:
         return column.row_access or LIGHT * column.row_nbytes <= row_nbytes
 
-    found: Cuts | None = None
+    found: ChunkAlignment | None = None
     for column in sorted(columns, key=lambda column: (optional(column), -column.row_nbytes)):
         chunk_rows = column.chunk_rows
         if chunk_rows is None:
             continue
         if found is not None:
             joined = math.lcm(found.unit, chunk_rows)
-            if joined * row_nbytes <= BLOCK and column.starts == found.starts:
-                found = Cuts(joined, found.smallest if optional(column) else joined, found.starts)
+            if joined * row_nbytes <= BLOCK and column.chunk_origins == found.chunk_origins:
+                found = ChunkAlignment(
+                    joined, found.smallest if optional(column) else joined, found.chunk_origins
+                )
         elif not optional(column):
-            found = Cuts(chunk_rows, chunk_rows, column.starts)
+            found = ChunkAlignment(chunk_rows, chunk_rows, column.chunk_origins)
         elif chunk_rows * row_nbytes <= (BLOCK if shuffle else ORDERED_WINDOW):
-            found = Cuts(chunk_rows, 1, column.starts)
-    found = found or Cuts(1, 1, (0,))
+            found = ChunkAlignment(chunk_rows, 1, column.chunk_origins)
+    found = found or ChunkAlignment(1, 1, (0,))
     if shuffle and window_rows is not None and MIXING_BLOCKS * found.unit > window_rows:
         return _finer(found, columns, rows=rows, window_rows=window_rows, row_nbytes=row_nbytes)
     return found
 
 
-def _finer(found: Cuts, columns: Sequence[Column], *, rows: int, window_rows: int, row_nbytes: int) -> Cuts:
+def _finer(
+    found: ChunkAlignment, columns: Sequence[Column], *, rows: int, window_rows: int, row_nbytes: int
+) -> ChunkAlignment:
     """Cuts at smaller chunks, or at any row, where it costs little to keep decoded what they cut."""
     decoded = [column for column in columns if not column.row_access and column.chunk_rows is not None]
     little = max(KEPT, window_rows * row_nbytes)
 
-    def kept(cut: Cuts) -> int:
+    def kept(cut: ChunkAlignment) -> int:
         """Memory for the arrays whose chunks are cut, bytes."""
-        return sum(rows * column.row_nbytes for column in decoded if column.cut_by(cut.unit, cut.starts))
+        return sum(
+            rows * column.row_nbytes for column in decoded if column.cut_by(cut.unit, cut.chunk_origins)
+        )
 
-    finer = [Cuts(column.chunk_rows or 1, column.chunk_rows or 1, column.starts) for column in decoded]
+    finer = [
+        ChunkAlignment(column.chunk_rows or 1, column.chunk_rows or 1, column.chunk_origins)
+        for column in decoded
+    ]
     if len(decoded) < len(columns):
-        finer.append(Cuts(1, 1, (0,)))
+        finer.append(ChunkAlignment(1, 1, (0,)))
     finer = [cut for cut in finer if cut.unit < found.unit and kept(cut) <= little]
     mixing = [cut for cut in finer if MIXING_BLOCKS * cut.unit <= window_rows]
     if mixing:

@@ -14,7 +14,7 @@ from oocloader.memory.alignment import Column, cuts
 from oocloader.memory.budget_errors import check_budget
 from oocloader.memory.host_memory import available_host_memory
 from oocloader.memory.sizes import MIB, parse_rows
-from oocloader.memory.window_size import DEVICE_WINDOWS, HOST_WINDOWS, Case
+from oocloader.memory.window_size import DEVICE_WINDOWS, HOST_WINDOWS, SizingInputs
 
 MOST_AHEAD = 3
 # Half of a GPU is for the model: its weights, their moments, its activations.
@@ -27,14 +27,14 @@ UNKNOWN_DEVICE = 1024 * MIB
 class HostMemory:
     """Host memory by part, bytes.
 
-    - `ahead`: windows read or being read; `in_use`: the one that batches are taken from, each with the rows
-      that a batch left over
+    - `prefetched`: windows read or being read; `in_use`: the one that batches are taken from, each with the
+      rows that a batch left over
     - `decoding`: what the threads decode with; `kept`: decoded chunks whose rows belong to several windows
     - `cached`: rows that stay decoded for later passes
     - `mapped`: files that shuffled rows are gathered from, which count as resident
     """
 
-    ahead: int
+    prefetched: int
     in_use: int
     decoding: int
     kept: int
@@ -43,7 +43,7 @@ class HostMemory:
 
     @property
     def nbytes(self) -> int:
-        return self.ahead + self.in_use + self.decoding + self.kept + self.cached + self.mapped
+        return self.prefetched + self.in_use + self.decoding + self.kept + self.cached + self.mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Sizes:
 
     block: int
     window: int
-    starts: tuple[int, ...]
-    ahead: int
+    chunk_origins: tuple[int, ...]
+    prefetch_windows: int
     threads: int
     gather: bool
     window_nbytes: int
@@ -128,7 +128,7 @@ def choose(
     """
     row_nbytes = max(1, sum(column.row_nbytes for column in columns))
     asked = None if window is None else parse_rows(window, "window", row_nbytes)
-    case = Case(
+    case = SizingInputs(
         rows=rows,
         row_nbytes=row_nbytes,
         columns=tuple(columns),
@@ -156,22 +156,22 @@ def choose(
     spare = budget - kept - cached_nbytes
     if scratch:
         threads = max(1, min(threads, (spare - HOST_WINDOWS * staged) // scratch))
-    ahead = max(1, min(MOST_AHEAD, (spare - threads * scratch) // staged - 1))
+    prefetch_windows = max(1, min(MOST_AHEAD, (spare - threads * scratch) // staged - 1))
     host = HostMemory(
-        ahead=ahead * staged,
+        prefetched=prefetch_windows * staged,
         in_use=staged,
         decoding=threads * scratch,
         kept=kept,
         cached=cached_nbytes,
         mapped=0,
     )
-    mapped = sum(column.gathered_nbytes for column in columns) if shuffle else 0
+    mapped = sum(column.mapped_nbytes for column in columns) if shuffle else 0
     gather = shuffle and host.nbytes + mapped <= budget
     return Sizes(
         block=block_rows,
         window=window_rows,
-        starts=case.cuts.starts,
-        ahead=ahead,
+        chunk_origins=case.cuts.chunk_origins,
+        prefetch_windows=prefetch_windows,
         threads=threads,
         gather=gather,
         window_nbytes=window_nbytes,

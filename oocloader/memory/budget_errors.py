@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from oocloader.errors import SettingError
-from oocloader.memory.window_size import Case
+from oocloader.memory.window_size import SizingInputs
 
 _MEASURED = {
     "host_memory": "a quarter of the free memory, 2 GiB at most",
@@ -13,7 +13,7 @@ _MEASURED = {
 }
 
 
-def check_budget(case: Case, option: str, measured: int | None) -> None:
+def check_budget(case: SizingInputs, option: str, measured: int | None) -> None:
     """Raise `SettingError` where the budget `option`, written or else `measured`, is too small."""
     given = case.given(option)
     budget = measured if given is None else given
@@ -31,7 +31,7 @@ def check_budget(case: Case, option: str, measured: int | None) -> None:
     raise SettingError(f"{what}: {remedy}")
 
 
-def _too_small_for(case: Case, option: str) -> str:
+def _too_small_for(case: SizingInputs, option: str) -> str:
     """What a written budget has no room for, in words."""
     if case.window is not None:
         return f"for windows of {case.window_rows()[0]} rows"
@@ -41,7 +41,7 @@ def _too_small_for(case: Case, option: str) -> str:
     return f"for windows of {case.smallest} rows"
 
 
-def _smallest_budget(case: Case, option: str) -> int:
+def _smallest_budget(case: SizingInputs, option: str) -> int:
     """The smallest written budget that is accepted."""
 
     def accepted(nbytes: int) -> bool:
@@ -56,7 +56,7 @@ def _smallest_budget(case: Case, option: str) -> int:
     return high
 
 
-def _or(case: Case, option: str, budget: int) -> str:
+def _or(case: SizingInputs, option: str, budget: int) -> str:
     """What else would do, for people."""
     if option == "host_memory" and case.cached:
         return f", or cache= a folder: cache='memory' keeps {case.cached} bytes of rows"
@@ -77,7 +77,7 @@ def _or(case: Case, option: str, budget: int) -> str:
     return ", or a smaller batch_size"
 
 
-def _fitting_window(case: Case, option: str, budget: int) -> int | None:
+def _fitting_window(case: SizingInputs, option: str, budget: int) -> int | None:
     """The most rows of whole chunks that a window could have, None where none would do."""
     windows = case.windows(option)
     current = case.window_rows()[0]
@@ -92,6 +92,6 @@ def _fitting_window(case: Case, option: str, budget: int) -> int | None:
     return None
 
 
-def _fits(case: Case, option: str, budget: int, rows: int) -> bool:
+def _fits(case: SizingInputs, option: str, budget: int, rows: int) -> bool:
     asked = dataclasses.replace(case, window=rows, about=False)
     return asked.needed(option) <= budget

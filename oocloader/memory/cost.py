@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.order import Piece, RowSet
+from oocloader.order import RowSet, RowSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +33,36 @@ class Cost:
         )
 
 
-def piece_of(rows: RowSet, lo: int, hi: int) -> Piece:
+def span_of(rows: RowSet, lo: int, hi: int) -> RowSpan:
     """Members `lo:hi` of `rows`, at least one, to the rows of a buffer in turn."""
     stored = rows.stored(lo, hi)
     whole = slice(0, hi - lo)
     if isinstance(stored, tuple):
-        return Piece(*stored, None, whole)
-    return Piece(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], whole)
+        return RowSpan(*stored, None, whole)
+    return RowSpan(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], whole)
 
 
-def row_count(pieces: Sequence[Piece]) -> int:
-    """Rows of `pieces`."""
-    return sum(piece.rows for piece in pieces)
+def row_count(spans: Sequence[RowSpan]) -> int:
+    """Rows of `spans`."""
+    return sum(span.rows for span in spans)
 
 
-def rows_by_band(pieces: Sequence[Piece], band_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bands that ascending `pieces` touch, each once, and the rows wanted of each: int64, int64.
+def rows_by_band(spans: Sequence[RowSpan], band_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bands that ascending `spans` touch, each once, and the rows wanted of each: int64, int64.
 
-    >>> bands, rows = rows_by_band([Piece(5, 25, None, slice(0, 20))], 10)
+    >>> bands, rows = rows_by_band([RowSpan(5, 25, None, slice(0, 20))], 10)
     >>> bands.tolist(), rows.tolist()
     ([0, 1, 2], [5, 10, 5])
     """
     bands: list[np.ndarray] = []
     rows: list[np.ndarray] = []
-    for piece in pieces:
-        if piece.pick is None:
-            touched = np.arange(piece.start // band_rows, (piece.stop - 1) // band_rows + 1, dtype=np.int64)
+    for span in spans:
+        if span.row_index is None:
+            touched = np.arange(span.start // band_rows, (span.stop - 1) // band_rows + 1, dtype=np.int64)
             first, last = touched * band_rows, (touched + 1) * band_rows
-            counts = np.minimum(last, piece.stop) - np.maximum(first, piece.start)
+            counts = np.minimum(last, span.stop) - np.maximum(first, span.start)
         else:
-            touched, counts = np.unique((piece.start + piece.pick) // band_rows, return_counts=True)
+            touched, counts = np.unique((span.start + span.row_index) // band_rows, return_counts=True)
         bands.append(touched)
         rows.append(counts)
     if not bands:
@@ -71,37 +71,37 @@ def rows_by_band(pieces: Sequence[Piece], band_rows: int) -> tuple[np.ndarray, n
     return unique, np.bincount(at, np.concatenate(rows)).astype(np.int64)
 
 
-def spans(pieces: Sequence[Piece], gap: int) -> tuple[np.ndarray, np.ndarray]:
+def merged_ranges(spans: Sequence[RowSpan], gap: int) -> tuple[np.ndarray, np.ndarray]:
     """The runs of rows that are read where up to `gap` unwanted rows between two picked ones are read along.
 
     First rows and rows behind the last: int64, int64.
 
-    >>> first, behind = spans([Piece(10, 110, np.array([0, 2, 3, 99]), slice(0, 4))], 1)
+    >>> first, behind = merged_ranges([RowSpan(10, 110, np.array([0, 2, 3, 99]), slice(0, 4))], 1)
     >>> first.tolist(), behind.tolist()
     ([10, 109], [14, 110])
     """
     first: list[np.ndarray] = []
     behind: list[np.ndarray] = []
-    for piece in pieces:
-        if piece.pick is None:
-            first.append(np.array([piece.start]))
-            behind.append(np.array([piece.stop]))
+    for span in spans:
+        if span.row_index is None:
+            first.append(np.array([span.start]))
+            behind.append(np.array([span.stop]))
         else:
-            apart = np.flatnonzero(np.diff(piece.pick) > gap + 1) + 1
-            first.append(piece.start + piece.pick[np.concatenate([[0], apart])])
-            behind.append(piece.start + piece.pick[np.append(apart, len(piece.pick)) - 1] + 1)
+            apart = np.flatnonzero(np.diff(span.row_index) > gap + 1) + 1
+            first.append(span.start + span.row_index[np.concatenate([[0], apart])])
+            behind.append(span.start + span.row_index[np.append(apart, len(span.row_index)) - 1] + 1)
     none = np.zeros(0, np.int64)
     return np.concatenate([none, *first]), np.concatenate([none, *behind])
 
 
 def banded_cost(
-    pieces: Sequence[Piece], *, rows: int, band_rows: int, row_nbytes: int, stored: np.ndarray | None = None
+    spans: Sequence[RowSpan], *, rows: int, band_rows: int, row_nbytes: int, stored: np.ndarray | None = None
 ) -> Cost:
     """The cost where bands of `band_rows` rows are read whole.
 
     `rows`: of the whole array. `stored`: stored bytes of every band, int64; None: as many as decoded.
     """
-    bands, wanted = rows_by_band(pieces, band_rows)
+    bands, wanted = rows_by_band(spans, band_rows)
     held = np.minimum(band_rows, rows - bands * band_rows)
     touched = int(held.sum()) * row_nbytes
     if stored is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oocloader.memory.alignment import BLOCK, ORDERED_WINDOW, Column, Cuts
+from oocloader.memory.alignment import BLOCK, ORDERED_WINDOW, ChunkAlignment, Column
 from oocloader.memory.sizes import MIB
 
 # A shuffled window mixes better the larger it is; this keeps the first batch under a tenth of a second away.
@@ -26,7 +26,7 @@ DEVICE_WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SizingInputs:
     """What a plan is made from: what is decided here depends on written budgets alone.
 
     `option` is `"host_memory"` or `"device_memory"`, wherever a method takes it.
@@ -35,7 +35,7 @@ class Case:
     rows: int
     row_nbytes: int
     columns: tuple[Column, ...]
-    cuts: Cuts
+    cuts: ChunkAlignment
     shuffle: bool
     window: int | None
     about: bool
@@ -127,7 +127,7 @@ class Case:
 
     def cut(self, block_rows: int) -> list[Column]:
         """The arrays whose chunks are cut by shuffled blocks of so many rows."""
-        return [column for column in self.columns if column.cut_by(block_rows, self.cuts.starts)]
+        return [column for column in self.columns if column.cut_by(block_rows, self.cuts.chunk_origins)]
 
     def least(self, option: str, window_rows: int, block_rows: int) -> int:
         """The memory without which no window of so many rows is delivered, bytes."""

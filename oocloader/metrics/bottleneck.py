@@ -58,7 +58,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class PassContext:
     """What else matters: how rows are kept, who reads them, and how they reach the device."""
 
     codecs: Sequence[str]
@@ -73,7 +73,7 @@ class Circumstances:
     """Pages of mapped files fetched from the disk while they were used."""
 
 
-def verdict(times: Times, about: Circumstances) -> str:
+def verdict(times: Times, about: PassContext) -> str:
     """The culprit and the remedy, as one line such as "storage-bound: decoding gzip takes 71 % of ..."."""
     if times.wall_s <= 0:
         return "nothing to judge: no batch was delivered"
@@ -97,7 +97,7 @@ def verdict(times: Times, about: Circumstances) -> str:
     return _held_up(times, about) + (_first(times) if late else "")
 
 
-def _model_bound(times: Times, about: Circumstances) -> str:
+def _model_bound(times: Times, about: PassContext) -> str:
     what = (
         f"model-bound: the model takes {percent(times.model_s, times.wall_s)} of the time and waits for data "
         f"{percent(times.waiting_s, times.wall_s)} of it; a faster loader would not help"
@@ -110,7 +110,7 @@ def _model_bound(times: Times, about: Circumstances) -> str:
     return what
 
 
-def _held_up(times: Times, about: Circumstances) -> str:
+def _held_up(times: Times, about: PassContext) -> str:
     """Who of the readers holds the model up."""
     shares = {
         "read": times.read_s,

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from oocloader.metrics.bottleneck import Circumstances, Times, percent, verdict
+from oocloader.metrics.bottleneck import PassContext, Times, percent, verdict
 from oocloader.metrics.counters import Counters, Event, peak_memory_bytes
 from oocloader.metrics.trace import write_trace
 
@@ -185,7 +185,7 @@ def make_report(counters: Counters, reading: Reading, *, epoch: int, start: int 
         library_s=counters.library_s,
         other_s=max(0.0, counters.busy_s - known_s),
     )
-    about = Circumstances(
+    about = PassContext(
         codecs=reading.codecs,
         threads=reading.threads,
         device=reading.device,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from oocloader.order.order import Course, Order, RowSet, Shuffle, Window
-from oocloader.order.permutation import SPLIT, STORED, Scattered, permutation
-from oocloader.order.resharding import History, Position, course
-from oocloader.order.row_spans import Piece, apart, cut, grouped, place, shared_out, split, within
+from oocloader.order.order import Order, RowSequence, RowSet, Shuffle, Window
+from oocloader.order.permutation import SPLIT, STORED, RandomPermutation, permutation
+from oocloader.order.resharding import History, Position, row_sequence
+from oocloader.order.row_spans import RowSpan, apart, cut, grouped, place, shared_out, split, within
 from oocloader.order.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
 from oocloader.order.shards import Batching, Shard, share
 
@@ -14,24 +14,24 @@ __all__ = [
     "STORED",
     "Batching",
     "Cast",
-    "Course",
     "History",
     "Order",
-    "Piece",
     "Position",
+    "RandomPermutation",
+    "RowSequence",
     "RowSet",
-    "Scattered",
+    "RowSpan",
     "Shard",
     "Shuffle",
     "Window",
     "apart",
-    "course",
     "cut",
     "dtype_nbytes",
     "fields",
     "grouped",
     "permutation",
     "place",
+    "row_sequence",
     "row_set",
     "shard_of",
     "share",

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.order.epoch_cache import Recent
+from oocloader.order.epoch_cache import EpochCache
 from oocloader.order.permutation import BLOCKS, argsorted, permutation, raw
-from oocloader.order.row_set import RowSet, Window, piece_of
+from oocloader.order.row_set import RowSet, Window, span_of
 
 # About this many cards are dealt at once, so that dealing takes little more memory than its result.
 _DEALT_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Deal:
+class EpochBlocks:
     """Which blocks make which window of an epoch.
 
     `blocks`: int32 (slots, windows), -1 for none; `first`: where windows begin, int64 (windows + 1,).
@@ -28,19 +28,21 @@ class Deal:
     first: np.ndarray
 
 
-class Deals:
+class BlockShuffle:
     """The blocks of every window of every epoch."""
 
-    def __init__(self, rows: RowSet, seed: int, block: int, window: int, starts: Sequence[int]) -> None:
+    def __init__(
+        self, rows: RowSet, seed: int, block: int, window: int, chunk_origins: Sequence[int]
+    ) -> None:
         self.rows = rows
         self.seed = seed
-        self.edges = rows.edges(min(block, window), starts)
+        self.edges = rows.edges(min(block, window), chunk_origins)
         per_window = max(1, window // block)
         # Rows that fit in one window are one.
         self.windows = 1 if len(rows) <= window else -(-len(self.edges) // per_window)
-        self.of = Recent(self._deal).of
+        self.of = EpochCache(self._deal).of
 
-    def _deal(self, epoch: int) -> Deal:
+    def _deal(self, epoch: int) -> EpochBlocks:
         blocks, windows = len(self.edges), self.windows
         slots = -(-blocks // windows)
         # The stretches start at another block each epoch, so that the short last one moves about.
@@ -62,20 +64,20 @@ class Deals:
             cards[beyond] = -1
             rows += sizes.sum(axis=0)
             dealt[slot : slot + held] = cards
-        return Deal(dealt, np.concatenate([[0], np.cumsum(rows)]))
+        return EpochBlocks(dealt, np.concatenate([[0], np.cumsum(rows)]))
 
 
-class Dealt:
+class BlockWindows:
     """Windows of blocks: the part of each that lies in rows `mine` of the epoch. Thread-safe."""
 
-    def __init__(self, deals: Deals, mine: tuple[int, int]) -> None:
+    def __init__(self, deals: BlockShuffle, mine: tuple[int, int]) -> None:
         self.rows = deals.rows
         self._deals = deals
         self._lo, self._hi = mine
         self._whole = self._hi - self._lo == len(deals.rows)
 
-    def of(self, lo: int, hi: int) -> Dealt:
-        return Dealt(self._deals, (lo, hi))
+    def of(self, lo: int, hi: int) -> BlockWindows:
+        return BlockWindows(self._deals, (lo, hi))
 
     def made(self, epoch: int) -> object:
         return self._deals.of(epoch)
@@ -106,18 +108,18 @@ class Dealt:
             begins, ends = _within(begins, ends, lo - begin, hi - begin)
         ascending = np.argsort(begins)
         begins, ends = begins[ascending], ends[ascending]
-        dest = permutation(self._deals.seed, epoch, number + 1, hi - lo)
-        # Neighbouring blocks are read as one piece.
+        dest_index = permutation(self._deals.seed, epoch, number + 1, hi - lo)
+        # Neighbouring blocks are read as one span.
         apart = np.flatnonzero(begins[1:] != ends[:-1])
         begins, ends = begins[[0, *(apart + 1)]], ends[[*apart, len(ends) - 1]]
         places = [0, *np.cumsum(ends - begins).tolist()]
-        pieces = [
-            piece_of(self.rows, first, last, dest[at:to])
+        spans = [
+            span_of(self.rows, first, last, dest_index[at:to])
             for first, last, (at, to) in zip(
                 begins.tolist(), ends.tolist(), itertools.pairwise(places), strict=True
             )
         ]
-        return Window(index, lo - self._lo, hi - lo, tuple(pieces))
+        return Window(index, lo - self._lo, hi - lo, tuple(spans))
 
     def _range(self, first: np.ndarray) -> tuple[int, int]:
         """The windows of the epoch that hold rows of this part."""

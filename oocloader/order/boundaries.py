@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 
-class Edges(Protocol):
+class Boundaries(Protocol):
     """Ascending positions in a set of rows, the first 0 and the last its length. Immutable."""
 
     def __len__(self) -> int:
@@ -19,7 +19,7 @@ class Edges(Protocol):
         """Edges number `index` (0 to `len`), int64."""
 
 
-class Listed:
+class ListedBoundaries:
     """Edges one by one."""
 
     def __init__(self, edges: np.ndarray) -> None:
@@ -32,7 +32,7 @@ class Listed:
         return np.asarray(self._edges[index])
 
 
-class Regular:
+class RegularBoundaries:
     """Edges at multiples of `size` from each of some starts, worked out: memory for the starts alone.
 
     Run `i` begins with edge number `numbers[i]` at position `begins[i]`; its next is at `seconds[i]`, and
@@ -55,44 +55,44 @@ class Regular:
         return np.where(beyond == 0, self._begins[run], self._seconds[run] + (beyond - 1) * self._size)
 
 
-def regular(start: int, stop: int, size: int, starts: Sequence[int]) -> Regular:
+def regular(start: int, stop: int, size: int, chunk_origins: Sequence[int]) -> RegularBoundaries:
     """Cut the stored rows `start:stop` into runs of at most `size`.
 
-    Cuts lie at multiples of `size` in the store, counted from the last of `starts`. Where few rows lie
+    Cuts lie at multiples of `size` in the store, counted from the last of `chunk_origins`. Where few rows lie
     between two cuts, as many neighbours as fit are one.
     """
     numbers, begins, seconds = [0], [0], []
     at, number = start, 0
     while at < stop:
-        part = bisect.bisect_right(starts, at) - 1
-        end = min(starts[part + 1] if part + 1 < len(starts) else stop, stop)
+        part = bisect.bisect_right(chunk_origins, at) - 1
+        end = min(chunk_origins[part + 1] if part + 1 < len(chunk_origins) else stop, stop)
         # From here the cuts of this part follow each other in steps of `size` ...
-        second = starts[part] + ((at - starts[part]) // size + 1) * size
+        second = chunk_origins[part] + ((at - chunk_origins[part]) // size + 1) * size
         inner = max(0, -(-(end - second) // size))
-        if len(starts) > 1 and _farthest(starts, at + size, stop) > second:
+        if len(chunk_origins) > 1 and _farthest(chunk_origins, at + size, stop) > second:
             inner = 0
         last = second + (inner - 1) * size if inner else at
         # ... up to its last, from which the next edge is the farthest start of a part that can be reached.
-        after = _farthest(starts, last + size, stop)
+        after = _farthest(chunk_origins, last + size, stop)
         seconds.append(second - start)
         at, number = after, number + inner + 1
         numbers.append(number)
         begins.append(at - start)
     seconds.append(stop - start)
-    return Regular(numbers, begins, seconds, size)
+    return RegularBoundaries(numbers, begins, seconds, size)
 
 
-def _farthest(starts: Sequence[int], reach: int, stop: int) -> int:
-    """The last of `starts` and `stop` that is not beyond `reach`."""
-    return stop if stop <= reach else starts[bisect.bisect_right(starts, reach) - 1]
+def _farthest(chunk_origins: Sequence[int], reach: int, stop: int) -> int:
+    """The last of `chunk_origins` and `stop` that is not beyond `reach`."""
+    return stop if stop <= reach else chunk_origins[bisect.bisect_right(chunk_origins, reach) - 1]
 
 
-def of_picked(picked: np.ndarray, size: int, starts: Sequence[int]) -> Listed:
+def of_picked(picked: np.ndarray, size: int, chunk_origins: Sequence[int]) -> ListedBoundaries:
     """Cut sorted row numbers (int64) as `regular` cuts neighbouring rows."""
-    start = np.asarray(starts, np.int64)[np.searchsorted(starts, picked, side="right") - 1]
+    start = np.asarray(chunk_origins, np.int64)[np.searchsorted(chunk_origins, picked, side="right") - 1]
     cell = start + (picked - start) // size * size
     edges = [0, *(np.flatnonzero(np.diff(cell)) + 1).tolist(), len(picked)]
     kept = [0]
     while kept[-1] < edges[-1]:
         kept.append(edges[bisect.bisect_right(edges, kept[-1] + size) - 1])
-    return Listed(np.array(kept, np.int64))
+    return ListedBoundaries(np.array(kept, np.int64))

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _EPOCHS_KEPT = 2
 
 
-class Recent(Generic[T]):
+class EpochCache(Generic[T]):
     """What was made for the latest epochs asked for, and for those still in use. Thread-safe."""
 
     def __init__(self, make: Callable[[int], T]) -> None:

@@ -18,14 +18,14 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from oocloader.order.block_shuffle import Deals, Dealt
-from oocloader.order.epoch_cache import Recent
-from oocloader.order.permutation import Scattered
-from oocloader.order.row_set import RowSet, Window, piece_of
-from oocloader.order.row_spans import Piece
+from oocloader.order.block_shuffle import BlockShuffle, BlockWindows
+from oocloader.order.epoch_cache import EpochCache
+from oocloader.order.permutation import RandomPermutation
+from oocloader.order.row_set import RowSet, Window, span_of
+from oocloader.order.row_spans import RowSpan
 from oocloader.order.shards import Shard, share
 
-__all__ = ["Course", "Order", "RowSet", "Shuffle", "Window"]
+__all__ = ["Order", "RowSequence", "RowSet", "Shuffle", "Window"]
 
 Shuffle = Literal[False, "window", "global"]
 
@@ -33,7 +33,7 @@ Shuffle = Literal[False, "window", "global"]
 _SCATTERED_AT_ONCE = 1 << 18
 
 
-class Course(Protocol):
+class RowSequence(Protocol):
     """What a pass goes through: an `Order`, or what is left of several. Thread-safe."""
 
     shuffle: Shuffle
@@ -43,7 +43,7 @@ class Course(Protocol):
     def windows(self, epoch: int, *, position: int = 0) -> Iterator[Window]:
         """The windows of a pass from the one that holds row `position` of the pass."""
 
-    def stretch(self, lo: int, hi: int, *, epoch: int = 0) -> list[Piece]:
+    def stretch(self, lo: int, hi: int, *, epoch: int = 0) -> list[RowSpan]:
         """Rows `lo:hi` of a pass to consecutive rows of a buffer, where rows are not dealt in blocks."""
 
     def stored(self, lo: int, hi: int) -> tuple[int, int] | None:
@@ -57,8 +57,8 @@ class Order:
     """The windows of every pass over `rows`, or over the part of them that is a shard's.
 
     `shuffle`: False, "window" (True) or "global". `block` and `window` are rows, and a window never has
-    more; where shuffled by window, it holds about `window // block` blocks. `starts`, ascending from 0,
-    are the stored rows at which chunks begin anew: where several stores are joined, the first row of each.
+    more; where shuffled by window, it holds about `window // block` blocks. `chunk_origins`, ascending from
+    0, are the stored rows at which chunks begin anew: where several stores are joined, the first row of each.
     Memory does not grow with neighbouring rows, only with blocks. Thread-safe.
     """
 
@@ -70,7 +70,7 @@ class Order:
         seed: int,
         block: int,
         window: int,
-        starts: Sequence[int] = (0,),
+        chunk_origins: Sequence[int] = (0,),
         shard: Shard = (0, 1),
     ) -> None:
         self.rows = rows
@@ -78,18 +78,18 @@ class Order:
         self.seed = seed
         self.block = block
         self.window = window
-        self.starts = starts
+        self.chunk_origins = chunk_origins
         self.shard = shard
         lo, hi = share(len(rows), shard)
         self.total = hi - lo
         self._mine = (lo, hi)
-        self._windows: _InOrder | Dealt | _Scattered
+        self._windows: _InOrder | BlockWindows | _PermutedRows
         if not self.shuffle:
-            self._windows = _InOrder(rows.part(lo, hi), window, starts)
+            self._windows = _InOrder(rows.part(lo, hi), window, chunk_origins)
         elif self.shuffle == "global":
-            self._windows = _Scattered(rows, seed, window, (lo, hi))
+            self._windows = _PermutedRows(rows, seed, window, (lo, hi))
         else:
-            self._windows = Dealt(Deals(rows, seed, block, window, starts), (lo, hi))
+            self._windows = BlockWindows(BlockShuffle(rows, seed, block, window, chunk_origins), (lo, hi))
 
     def of_shard(self, shard: Shard) -> Order:
         """The same order for another shard; what was dealt is shared."""
@@ -98,7 +98,7 @@ class Order:
         lo, hi = share(len(self.rows), shard)
         other.shard, other.total, other._mine = shard, hi - lo, (lo, hi)
         if isinstance(self._windows, _InOrder):
-            other._windows = _InOrder(self.rows.part(lo, hi), self.window, self.starts)
+            other._windows = _InOrder(self.rows.part(lo, hi), self.window, self.chunk_origins)
         else:
             other._windows = self._windows.of(lo, hi)
         return other
@@ -124,11 +124,11 @@ class Order:
         """Window `index` of pass `epoch`."""
         return self._windows.window(epoch, index)
 
-    def stretch(self, lo: int, hi: int, *, epoch: int = 0) -> list[Piece]:
+    def stretch(self, lo: int, hi: int, *, epoch: int = 0) -> list[RowSpan]:
         """Rows `lo:hi` of a pass to consecutive rows of a buffer; unshuffled or "global" alone."""
         if lo >= hi:
             return []
-        if isinstance(self._windows, Dealt):
+        if isinstance(self._windows, BlockWindows):
             raise TypeError("rows dealt in blocks have no stretches")
         return self._windows.stretch(epoch, lo, hi)
 
@@ -145,9 +145,9 @@ class Order:
 class _InOrder:
     """Windows in stored order of all of `rows`."""
 
-    def __init__(self, rows: RowSet, window: int, starts: Sequence[int]) -> None:
+    def __init__(self, rows: RowSet, window: int, chunk_origins: Sequence[int]) -> None:
         self.rows = rows
-        self._edges = rows.edges(window, starts)
+        self._edges = rows.edges(window, chunk_origins)
 
     def made(self, epoch: int) -> object:
         return None
@@ -162,11 +162,11 @@ class _InOrder:
         lo, hi = self._edges.at(np.array([index, index + 1])).tolist()
         return Window(index, lo, hi - lo, tuple(self.stretch(epoch, lo, hi)))
 
-    def stretch(self, epoch: int, lo: int, hi: int) -> list[Piece]:
-        return [piece_of(self.rows, lo, hi, slice(0, hi - lo))]
+    def stretch(self, epoch: int, lo: int, hi: int) -> list[RowSpan]:
+        return [span_of(self.rows, lo, hi, slice(0, hi - lo))]
 
 
-class _Scattered:
+class _PermutedRows:
     """Windows of a permutation of all rows, of which `mine` are delivered."""
 
     def __init__(self, rows: RowSet, seed: int, window: int, mine: tuple[int, int]) -> None:
@@ -174,10 +174,10 @@ class _Scattered:
         self._seed = seed
         self._window = min(window, _SCATTERED_AT_ONCE)
         self._lo, self._hi = mine
-        self._orders = Recent(lambda epoch: Scattered(seed, epoch, len(rows)))
+        self._orders = EpochCache(lambda epoch: RandomPermutation(seed, epoch, len(rows)))
 
-    def of(self, lo: int, hi: int) -> _Scattered:
-        return _Scattered(self.rows, self._seed, self._window, (lo, hi))
+    def of(self, lo: int, hi: int) -> _PermutedRows:
+        return _PermutedRows(self.rows, self._seed, self._window, (lo, hi))
 
     def made(self, epoch: int) -> object:
         return self._orders.of(epoch)
@@ -193,10 +193,10 @@ class _Scattered:
         hi = min(lo + self._window, self._hi - self._lo)
         return Window(index, lo, hi - lo, tuple(self.stretch(epoch, lo, hi)))
 
-    def stretch(self, epoch: int, lo: int, hi: int) -> list[Piece]:
+    def stretch(self, epoch: int, lo: int, hi: int) -> list[RowSpan]:
         members = self._orders.of(epoch).stretch(self._lo + lo, self._lo + hi)
-        dest = np.argsort(members)
-        stored = self.rows.members(members[dest])
+        dest_index = np.argsort(members)
+        stored = self.rows.members(members[dest_index])
         start, stop = int(stored[0]), int(stored[-1]) + 1
-        pick = None if stop - start == len(stored) else stored - start
-        return [Piece(start, stop, pick, dest)]
+        row_index = None if stop - start == len(stored) else stored - start
+        return [RowSpan(start, stop, row_index, dest_index)]

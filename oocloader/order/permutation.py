@@ -64,7 +64,7 @@ def argsorted(keys: np.ndarray) -> np.ndarray:
     return found
 
 
-class Scattered:
+class RandomPermutation:
     """A random permutation of `range(n)` of which any stretch is worked out alone, both ways. Thread-safe.
 
     A Feistel network over pairs (left, right) with `left * width + right` a little more than the numbers

@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from oocloader.order.order import Course, Order, Shuffle, Window
-from oocloader.order.row_spans import Piece
+from oocloader.order.order import Order, RowSequence, Shuffle, Window
+from oocloader.order.row_spans import RowSpan
 from oocloader.order.shards import Batching, Shard, batching, share
 
 History = tuple[tuple[int, int], ...]
@@ -29,7 +29,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _Segment:
     """Rows `lo:hi` of a pass of a shard."""
 
     order: Order
@@ -37,9 +37,9 @@ class _Span:
     hi: int
 
 
-def course(
+def row_sequence(
     order: Order, history: History, *, batch_size: int, drop_remainder: bool
-) -> tuple[Course, Batching]:
+) -> tuple[RowSequence, Batching]:
     """What the shard of `order` goes through in a pass with this history, and its batches.
 
     Raises `SettingError` where what is left cannot be shared out.
@@ -53,73 +53,73 @@ def course(
         return order, cut(rows, order.shard)
     first = history[0][0]
     shards = [order.of_shard((index, first)) for index in range(first)]
-    left = [_Span(shard, 0, shard.total) for shard in shards]
+    left = [_Segment(shard, 0, shard.total) for shard in shards]
     for count, batches in history:
-        undone: list[_Span] = []
+        undone: list[_Segment] = []
         for index in range(count):
             done = cut(rows, (index, count)).row(batches)
             lo, hi = share(rows, (index, count))
             undone += _cut(left, lo + done, hi)
         left = undone
-        rows = sum(span.hi - span.lo for span in left)
-    return Rest(order, _cut(left, *share(rows, order.shard))), cut(rows, order.shard)
+        rows = sum(segment.hi - segment.lo for segment in left)
+    return ReshardedEpoch(order, _cut(left, *share(rows, order.shard))), cut(rows, order.shard)
 
 
-def _cut(spans: Sequence[_Span], lo: int, hi: int) -> list[_Span]:
+def _cut(segments: Sequence[_Segment], lo: int, hi: int) -> list[_Segment]:
     """Rows `lo:hi` of spans that lie one behind the other."""
     found = []
     at = 0
-    for span in spans:
-        rows = span.hi - span.lo
+    for segment in segments:
+        rows = segment.hi - segment.lo
         begin, end = max(lo - at, 0), min(hi - at, rows)
         if begin < end:
-            found.append(_Span(span.order, span.lo + begin, span.lo + end))
+            found.append(_Segment(segment.order, segment.lo + begin, segment.lo + end))
         at += rows
     return found
 
 
-class Rest:
-    """Spans of the passes of several shards, one behind the other: a `Course`."""
+class ReshardedEpoch:
+    """Spans of the passes of several shards, one behind the other: a `RowSequence`."""
 
-    def __init__(self, order: Order, spans: Sequence[_Span]) -> None:
+    def __init__(self, order: Order, segments: Sequence[_Segment]) -> None:
         self.shuffle: Shuffle = order.shuffle
         self._rows = order.rows
-        self._spans = spans
-        self._first = [0, *itertools.accumulate(span.hi - span.lo for span in spans)]
+        self._segments = segments
+        self._first = [0, *itertools.accumulate(segment.hi - segment.lo for segment in segments)]
         self.total = self._first[-1]
 
     def windows(self, epoch: int, *, position: int = 0) -> Iterator[Window]:
         """The windows of the pass from the one that holds row `position` of it."""
         number = itertools.count()
-        for span, first in zip(self._spans, self._first, strict=False):
-            start = span.lo + max(0, position - first)
-            if start >= span.hi:
+        for segment, first in zip(self._segments, self._first, strict=False):
+            start = segment.lo + max(0, position - first)
+            if start >= segment.hi:
                 continue
-            for window in span.order.windows(epoch, position=start):
-                if window.first >= span.hi:
+            for window in segment.order.windows(epoch, position=start):
+                if window.first >= segment.hi:
                     break
-                begin = max(0, span.lo - window.first)
+                begin = max(0, segment.lo - window.first)
                 yield replace(
                     window,
                     index=next(number),
-                    first=first + window.first + begin - span.lo,
+                    first=first + window.first + begin - segment.lo,
                     begin=begin,
-                    end=min(window.rows, span.hi - window.first),
+                    end=min(window.rows, segment.hi - window.first),
                 )
 
-    def stretch(self, lo: int, hi: int, *, epoch: int = 0) -> list[Piece]:
+    def stretch(self, lo: int, hi: int, *, epoch: int = 0) -> list[RowSpan]:
         """Rows `lo:hi` of the pass to consecutive rows of a buffer."""
-        pieces: list[Piece] = []
+        spans: list[RowSpan] = []
         at = 0
-        for span in _cut(self._spans, lo, hi):
-            pieces += [piece.shifted(at) for piece in span.order.stretch(span.lo, span.hi, epoch=epoch)]
-            at += span.hi - span.lo
-        return pieces
+        for segment in _cut(self._segments, lo, hi):
+            spans += [span.shifted(at) for span in segment.order.stretch(segment.lo, segment.hi, epoch=epoch)]
+            at += segment.hi - segment.lo
+        return spans
 
     def stored(self, lo: int, hi: int) -> tuple[int, int] | None:
         """The stored rows that are rows `lo:hi` of an unshuffled pass, where they are neighbours."""
-        spans = _cut(self._spans, lo, hi)
-        return spans[0].order.stored(spans[0].lo, spans[0].hi) if len(spans) == 1 else None
+        segments = _cut(self._segments, lo, hi)
+        return segments[0].order.stored(segments[0].lo, segments[0].hi) if len(segments) == 1 else None
 
     def count(self, lo: int, hi: int) -> int:
         """How many of the stored rows `lo:hi` the pass may deliver."""

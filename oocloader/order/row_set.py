@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.order import boundaries
-from oocloader.order.row_spans import Dest, Piece
+from oocloader.order.row_spans import Dest, RowSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class RowSet:
             return RowSet(0, 0)
         return RowSet(int(stored[0]), int(stored[-1]) + 1, stored)
 
-    def edges(self, size: int, starts: Sequence[int]) -> boundaries.Edges:
+    def edges(self, size: int, chunk_origins: Sequence[int]) -> boundaries.Boundaries:
         """Cut the set into runs of at most `size`: positions in it."""
         if self.picked is None:
-            return boundaries.regular(self.start, self.stop, size, starts)
-        return boundaries.of_picked(self.picked, size, starts)
+            return boundaries.regular(self.start, self.stop, size, chunk_origins)
+        return boundaries.of_picked(self.picked, size, chunk_origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Window:
     index: int
     first: int
     rows: int
-    pieces: tuple[Piece, ...]
+    spans: tuple[RowSpan, ...]
     begin: int = 0
     end: int = -1
 
@@ -77,9 +77,9 @@ class Window:
         return 0 if self.end < 0 else self.rows - self.end
 
 
-def piece_of(rows: RowSet, lo: int, hi: int, to: Dest) -> Piece:
+def span_of(rows: RowSet, lo: int, hi: int, to: Dest) -> RowSpan:
     """Members `lo:hi` of a set to `to` of a buffer."""
     stored = rows.stored(lo, hi)
     if isinstance(stored, tuple):
-        return Piece(*stored, None, to)
-    return Piece(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], to)
+        return RowSpan(*stored, None, to)
+    return RowSpan(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], to)

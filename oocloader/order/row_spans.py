@@ -17,33 +17,39 @@ _LARGE_NBYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Stored rows to put into a buffer: rows `start:stop`, or of these those at `pick` (int64, from `start`).
+class RowSpan:
+    """Stored rows to put into a buffer: rows `start:stop`, or of these those at `row_index` (int64, from
+    `start`).
 
-    Row `i` of them goes to row `dest[i]` of the buffer (int64); a slice stands for its rows in turn.
+    Row `i` of them goes to row `dest_index[i]` of the buffer (int64); a slice stands for its rows in turn.
     """
 
     start: int
     stop: int
-    pick: np.ndarray | None
-    dest: Dest
+    row_index: np.ndarray | None
+    dest_index: Dest
 
     @property
     def rows(self) -> int:
         """Number of rows delivered."""
-        return self.stop - self.start if self.pick is None else len(self.pick)
+        return self.stop - self.start if self.row_index is None else len(self.row_index)
 
-    def shifted(self, by: int) -> Piece:
+    def shifted(self, by: int) -> RowSpan:
         """The same rows, `by` rows further on in the buffer."""
         if by == 0:
             return self
-        if isinstance(self.dest, slice):
-            return Piece(self.start, self.stop, self.pick, slice(self.dest.start + by, self.dest.stop + by))
-        return Piece(self.start, self.stop, self.pick, self.dest + by)
+        if isinstance(self.dest_index, slice):
+            return RowSpan(
+                self.start,
+                self.stop,
+                self.row_index,
+                slice(self.dest_index.start + by, self.dest_index.stop + by),
+            )
+        return RowSpan(self.start, self.stop, self.row_index, self.dest_index + by)
 
 
-def place(out: np.ndarray, dest: Dest, rows: np.ndarray) -> None:
-    """Put `rows` (n, *sample_shape) at `dest` of `out` (rows, *sample_shape), in the dtype of `out`.
+def place(out: np.ndarray, dest_index: Dest, rows: np.ndarray) -> None:
+    """Put `rows` (n, *sample_shape) at `dest_index` of `out` (rows, *sample_shape), in the dtype of `out`.
 
     What of a sample lies in a row in both is copied as one opaque item: runs of 96 bytes, of chunks that cut
     samples, twice as fast, scattered rows of 256 bytes 1.6 times.
@@ -51,9 +57,9 @@ def place(out: np.ndarray, dest: Dest, rows: np.ndarray) -> None:
     if rows.dtype == out.dtype and rows.size:
         items = _items(out, rows)
         # NumPy lets other threads run while it assigns, but not for few items to a slice.
-        if not isinstance(dest, slice) or items[1].size > _FEW_ITEMS:
+        if not isinstance(dest_index, slice) or items[1].size > _FEW_ITEMS:
             out, rows = items
-    out[dest] = rows
+    out[dest_index] = rows
 
 
 def _items(out: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,32 +85,32 @@ def _opaque(nbytes: int) -> np.dtype:
     return np.dtype(f"V{nbytes}")
 
 
-def cut(piece: Piece, rows: int) -> list[Piece]:
-    """A piece in parts that span at most `rows` stored rows each."""
-    if piece.stop - piece.start <= rows:
-        return [piece]
+def cut(span: RowSpan, rows: int) -> list[RowSpan]:
+    """A span in parts that span at most `rows` stored rows each."""
+    if span.stop - span.start <= rows:
+        return [span]
     parts = []
-    for start in range(piece.start, piece.stop, rows):
-        part = within(piece, start, min(start + rows, piece.stop))
+    for start in range(span.start, span.stop, rows):
+        part = within(span, start, min(start + rows, span.stop))
         if part is not None:
             parts.append(part)
     return parts
 
 
-def shared_out(piece: Piece, rows: int) -> list[Piece]:
-    """A piece in parts that deliver at most `rows` rows each."""
-    if piece.pick is None or len(piece.pick) <= rows:
-        return cut(piece, rows) if piece.pick is None else [piece]
-    edges = range(rows, len(piece.pick), rows)
-    stops = [*(piece.start + piece.pick[list(edges)]).tolist(), piece.stop]
-    starts = [piece.start, *stops[:-1]]
-    parts = (within(piece, *part) for part in zip(starts, stops, strict=True))
+def shared_out(span: RowSpan, rows: int) -> list[RowSpan]:
+    """A span in parts that deliver at most `rows` rows each."""
+    if span.row_index is None or len(span.row_index) <= rows:
+        return cut(span, rows) if span.row_index is None else [span]
+    edges = range(rows, len(span.row_index), rows)
+    stops = [*(span.start + span.row_index[list(edges)]).tolist(), span.stop]
+    starts = [span.start, *stops[:-1]]
+    parts = (within(span, *part) for part in zip(starts, stops, strict=True))
     return [part for part in parts if part is not None]
 
 
-def grouped(parts: Sequence[Piece], rows: int) -> list[list[Piece]]:
+def grouped(parts: Sequence[RowSpan], rows: int) -> list[list[RowSpan]]:
     """Parts in groups that span at most so many stored rows, or of one part."""
-    groups: list[list[Piece]] = []
+    groups: list[list[RowSpan]] = []
     left = 0
     for part in parts:
         spanned = part.stop - part.start
@@ -116,42 +122,45 @@ def grouped(parts: Sequence[Piece], rows: int) -> list[list[Piece]]:
     return groups
 
 
-def within(piece: Piece, lo: int, hi: int) -> Piece | None:
-    """The part of a piece in stored rows `lo:hi`, None where there is none."""
-    start, stop = max(lo, piece.start), min(hi, piece.stop)
+def within(span: RowSpan, lo: int, hi: int) -> RowSpan | None:
+    """The part of a span in stored rows `lo:hi`, None where there is none."""
+    start, stop = max(lo, span.start), min(hi, span.stop)
     if start >= stop:
         return None
-    pick = piece.pick
-    if pick is None:
-        first, last = start - piece.start, stop - piece.start
+    row_index = span.row_index
+    if row_index is None:
+        first, last = start - span.start, stop - span.start
     else:
-        first, last = np.searchsorted(pick, (start - piece.start, stop - piece.start)).tolist()
+        first, last = np.searchsorted(row_index, (start - span.start, stop - span.start)).tolist()
         if first == last:
             return None
-        pick = None if last - first == stop - start else pick[first:last] - (start - piece.start)
-    dest = piece.dest
-    if isinstance(dest, slice):
-        return Piece(start, stop, pick, slice(dest.start + first, dest.start + last))
-    return Piece(start, stop, pick, dest[first:last])
+        row_index = None if last - first == stop - start else row_index[first:last] - (start - span.start)
+    dest_index = span.dest_index
+    if isinstance(dest_index, slice):
+        return RowSpan(start, stop, row_index, slice(dest_index.start + first, dest_index.start + last))
+    return RowSpan(start, stop, row_index, dest_index[first:last])
 
 
-def apart(piece: Piece, gap: int) -> list[Piece]:
-    """A piece in parts, cut where more than `gap` stored rows between two picked ones are not wanted."""
-    if piece.pick is None:
-        return [piece]
-    first = np.concatenate([[0], np.flatnonzero(np.diff(piece.pick) > gap + 1) + 1])
-    last = np.append(first[1:], len(piece.pick)) - 1
-    starts, stops = (piece.start + piece.pick[first]).tolist(), (piece.start + piece.pick[last] + 1).tolist()
-    parts = (within(piece, *part) for part in zip(starts, stops, strict=True))
+def apart(span: RowSpan, gap: int) -> list[RowSpan]:
+    """A span in parts, cut where more than `gap` stored rows between two picked ones are not wanted."""
+    if span.row_index is None:
+        return [span]
+    first = np.concatenate([[0], np.flatnonzero(np.diff(span.row_index) > gap + 1) + 1])
+    last = np.append(first[1:], len(span.row_index)) - 1
+    starts, stops = (
+        (span.start + span.row_index[first]).tolist(),
+        (span.start + span.row_index[last] + 1).tolist(),
+    )
+    parts = (within(span, *part) for part in zip(starts, stops, strict=True))
     return [part for part in parts if part is not None]
 
 
-def split(pieces: Sequence[Piece], band_rows: int) -> list[tuple[int, list[Piece]]]:
-    """Ascending pieces by band: (band, its pieces), each band once."""
-    found: list[tuple[int, list[Piece]]] = []
-    for piece in pieces:
-        for band in range(piece.start // band_rows, (piece.stop - 1) // band_rows + 1):
-            part = within(piece, band * band_rows, (band + 1) * band_rows)
+def split(spans: Sequence[RowSpan], band_rows: int) -> list[tuple[int, list[RowSpan]]]:
+    """Ascending spans by band: (band, its spans), each band once."""
+    found: list[tuple[int, list[RowSpan]]] = []
+    for span in spans:
+        for band in range(span.start // band_rows, (span.stop - 1) // band_rows + 1):
+            part = within(span, band * band_rows, (band + 1) * band_rows)
             if part is None:
                 continue
             if found and found[-1][0] == band:

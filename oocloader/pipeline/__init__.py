@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from oocloader.pipeline.cache import CachedReader, Caching
 from oocloader.pipeline.class_weights import ClassWeights, class_weights
-from oocloader.pipeline.epoch_pass import Feed, Pass, Progress
-from oocloader.pipeline.next_epoch import Border
+from oocloader.pipeline.epoch_pass import EpochPass, Progress, ReadConfig
+from oocloader.pipeline.next_epoch import NextEpoch
 from oocloader.pipeline.residency import (
     HostRows,
     Residency,
     Resident,
     check_fits,
     check_host,
-    keeps,
+    is_resident,
     load,
     numbers_of,
     parse_residency,
@@ -22,22 +22,22 @@ from oocloader.pipeline.staging import Gather
 from oocloader.pipeline.transform_seeds import Seeds, wants_seed
 
 __all__ = [
-    "Border",
     "CachedReader",
     "Caching",
     "ClassWeights",
-    "Feed",
+    "EpochPass",
     "Gather",
     "HostRows",
-    "Pass",
+    "NextEpoch",
     "Progress",
+    "ReadConfig",
     "Residency",
     "Resident",
     "Seeds",
     "check_fits",
     "check_host",
     "class_weights",
-    "keeps",
+    "is_resident",
     "load",
     "numbers_of",
     "parse_residency",

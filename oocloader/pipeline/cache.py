@@ -21,11 +21,11 @@ import numpy as np
 
 from oocloader.errors import ClosedError, SettingError, StoreError
 from oocloader.memory import Cost
-from oocloader.order import Piece, RowSet, place
+from oocloader.order import RowSet, RowSpan, place
 from oocloader.paths import local_path
 from oocloader.pipeline.cache_file import CacheFile, Filling, cache_file, first_path
-from oocloader.pipeline.memory_rows import kept_jobs, positions
-from oocloader.reading import JOB_NBYTES, Bands, Job, RowReader, Target, allocate
+from oocloader.pipeline.memory_rows import memory_jobs, positions
+from oocloader.reading import JOB_NBYTES, Job, RowReader, SharedChunks, Target, allocate
 from oocloader.stores import StoredArray
 
 logger = logging.getLogger("oocloader")
@@ -116,16 +116,16 @@ class Caches:
         """
         found: list[RowReader] = []
         for reader, kept, file in zip(readers, self.in_memory, self.files, strict=True):
-            keep: Keep | None = None
+            keep: RowStorage | None = None
             if kept:
-                keep = MemoryKeep((len(self.rows), *reader.shape[1:]), reader.dtype)
+                keep = MemoryStorage((len(self.rows), *reader.shape[1:]), reader.dtype)
             elif file is not None:
-                keep = FileKeep(file, gather=gather)
+                keep = FileStorage(file, gather=gather)
             found.append(reader if keep is None else CachedReader(reader, self.rows, keep))
         return found
 
 
-class Keep(Protocol):
+class RowStorage(Protocol):
     """Where rows are kept, by their place among those selected. Thread-safe."""
 
     @property
@@ -135,14 +135,14 @@ class Keep(Protocol):
     def begin(self) -> bool:
         """Whether rows are to be written here now. May find that it is complete."""
 
-    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
-        """Keep the rows of `pieces`, at their places in `rows`."""
+    def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
+        """Keep the rows of `spans`, at their places in `rows`."""
 
     def finish(self) -> None:
         """Every row was written: from now on it is complete."""
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        """What fills `target` with `pieces`, once complete."""
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        """What fills `target` with `spans`, once complete."""
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         """Rows as a private mapping, or None, once complete."""
@@ -151,7 +151,7 @@ class Keep(Protocol):
         """Let go of it; what is not complete is lost."""
 
 
-class MemoryKeep:
+class MemoryStorage:
     """Rows in an array in memory, made when the first is kept."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -168,24 +168,24 @@ class MemoryKeep:
                 self._rows = allocate(nbytes).view(self._dtype).reshape(self._shape)
         return True
 
-    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+    def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
         kept = self._rows
         if kept is None:  # closed
             return
-        for piece in pieces:
-            if piece.pick is None:
-                kept[piece.start : piece.stop] = rows[piece.dest]
+        for span in spans:
+            if span.row_index is None:
+                kept[span.start : span.stop] = rows[span.dest_index]
             else:
-                place(kept[piece.start : piece.stop], piece.pick, rows[piece.dest])
+                place(kept[span.start : span.stop], span.row_index, rows[span.dest_index])
 
     def finish(self) -> None:
         self.complete = True
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         rows = self._rows
         if rows is None:
             raise ClosedError("the Loader is closed; make another one")
-        return kept_jobs(rows, pieces, target)
+        return memory_jobs(rows, spans, target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
@@ -195,7 +195,7 @@ class MemoryKeep:
         self._rows = None
 
 
-class FileKeep:
+class FileStorage:
     """Rows in a file that one process fills and all read."""
 
     def __init__(self, file: CacheFile, *, gather: bool) -> None:
@@ -229,10 +229,10 @@ class FileKeep:
                 self._look()
             return self._filling is not None
 
-    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
+    def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
         filling = self._filling
         if filling is not None:
-            filling.write(pieces, rows)
+            filling.write(spans, rows)
 
     def finish(self) -> None:
         with self._lock:
@@ -251,12 +251,12 @@ class FileKeep:
                     self._file.folder,
                 )
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         reader = self._reader
         if reader is None:
             raise ClosedError("the Loader is closed; make another one")
-        view = reader.view(pieces) if self._gather else None
-        return reader.jobs(pieces, target) if view is None else kept_jobs(view, pieces, target)
+        view = reader.view(spans) if self._gather else None
+        return reader.jobs(spans, target) if view is None else memory_jobs(view, spans, target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None if self._reader is None else self._reader.map(start, stop)
@@ -279,14 +279,14 @@ class CachedReader:
     which a shard reads of a pass that another number of shards began, come from `inner`.
     """
 
-    gathered_nbytes = 0
+    mapped_nbytes = 0
 
-    def __init__(self, inner: RowReader, rows: RowSet, keep: Keep) -> None:
+    def __init__(self, inner: RowReader, rows: RowSet, keep: RowStorage) -> None:
         self.inner = inner
         self.shape = inner.shape
         self.dtype = inner.dtype
         self.chunk_rows = inner.chunk_rows
-        self.starts = inner.starts
+        self.chunk_origins = inner.chunk_origins
         self.scratch_nbytes = inner.scratch_nbytes
         self._rows = rows
         self._keep = keep
@@ -294,7 +294,7 @@ class CachedReader:
         # One bit a row: those that are kept.
         self._have = np.zeros(-(-len(rows) // 8), np.uint8)
         self._missing = len(rows)
-        self._pass: weakref.ref[Bands] | None = None
+        self._pass: weakref.ref[SharedChunks] | None = None
 
     @property
     def complete(self) -> bool:
@@ -305,33 +305,33 @@ class CachedReader:
     def row_access(self) -> bool:
         return self._keep.complete or self.inner.row_access
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        if not all(self._covers(piece.start, piece.stop) for piece in pieces):
-            return self.inner.jobs(pieces, target)
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        if not all(self._covers(span.start, span.stop) for span in spans):
+            return self.inner.jobs(spans, target)
         if not self._keep.complete:
             filling = self._keep.begin()
             # Finished by another process, perhaps.
             if not self._keep.complete:
-                jobs = self.inner.jobs(pieces, target)
+                jobs = self.inner.jobs(spans, target)
                 if not filling:
                     return jobs
-                return [*self._keeping(jobs, pieces, target), *self._fetching(target)]
-        return self._keep.jobs(positions(self._rows, pieces), target)
+                return [*self._keeping(jobs, spans, target), *self._fetching(target)]
+        return self._keep.jobs(positions(self._rows, spans), target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         if not self._keep.complete or not self._covers(start, stop):
             return None
-        (piece,) = positions(self._rows, [Piece(start, stop, None, slice(0, stop - start))])
-        return self._keep.map(piece.start, piece.stop)
+        (span,) = positions(self._rows, [RowSpan(start, stop, None, slice(0, stop - start))])
+        return self._keep.map(span.start, span.stop)
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        return self.inner.cost(pieces)
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        return self.inner.cost(spans)
 
     def close(self) -> None:
         """Let go of what was kept; the reader of the store is left open."""
@@ -341,7 +341,7 @@ class CachedReader:
         """Whether the rows selected among these stored ones are among those that are kept."""
         return self._rows.start <= start and stop <= self._rows.stop
 
-    def _keeping(self, jobs: Sequence[Job], pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def _keeping(self, jobs: Sequence[Job], spans: Sequence[RowSpan], target: Target) -> list[Job]:
         """`jobs`, of which the last to end keeps the rows."""
         lock = threading.Lock()
         left = len(jobs)
@@ -353,24 +353,24 @@ class CachedReader:
                 left -= 1
                 last = left == 0
             if last:
-                self._take(positions(self._rows, pieces), target.rows)
+                self._take(positions(self._rows, spans), target.rows)
 
         return [lambda job=job: run(job) for job in jobs]  # type: ignore[misc]  # default binds the job
 
-    def _take(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
-        self._keep.write(pieces, rows)
+    def _take(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
+        self._keep.write(spans, rows)
         with self._lock:
             if self._missing == 0:
                 return
-            for piece in pieces:
-                self._missing -= self._mark(piece)
+            for span in spans:
+                self._missing -= self._mark(span)
             if self._missing:
                 return
         self._keep.finish()
 
-    def _mark(self, piece: Piece) -> int:
+    def _mark(self, span: RowSpan) -> int:
         """Note that rows are kept: how many were not."""
-        at = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+        at = np.arange(span.start, span.stop) if span.row_index is None else span.start + span.row_index
         byte, bit = at >> 3, (1 << (at & 7)).astype(np.uint8)
         new = int(np.count_nonzero((self._have[byte] & bit) == 0))
         np.bitwise_or.at(self._have, byte, bit)
@@ -378,11 +378,11 @@ class CachedReader:
 
     def _fetching(self, target: Target) -> list[Job]:
         """In a new pass, jobs that read the few rows which the ones before left out."""
-        before, self._pass = self._pass, weakref.ref(target.bands)
+        before, self._pass = self._pass, weakref.ref(target.shared_chunks)
         row_nbytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
         with self._lock:
             few = 0 < self._missing <= min(len(self._rows) // 2, _FETCHED_NBYTES // row_nbytes)
-            if before is None or before() is target.bands or not few:
+            if before is None or before() is target.shared_chunks or not few:
                 return []
             have = np.unpackbits(self._have, count=len(self._rows), bitorder="little")
         return self._reading(np.flatnonzero(have == 0), max(1, JOB_NBYTES // row_nbytes), target)
@@ -394,12 +394,12 @@ class CachedReader:
         def read(first: int, last: int) -> None:
             stored = self._rows.stored(first, last)
             numbers = np.arange(*stored) if isinstance(stored, tuple) else stored
-            pick = None if isinstance(stored, tuple) else numbers - numbers[0]
-            piece = Piece(int(numbers[0]), int(numbers[-1]) + 1, pick, slice(0, last - first))
+            row_index = None if isinstance(stored, tuple) else numbers - numbers[0]
+            span = RowSpan(int(numbers[0]), int(numbers[-1]) + 1, row_index, slice(0, last - first))
             rows = np.empty((last - first, *self.shape[1:]), self.dtype)
             # Bands of its own: those of the pass count on the rows that it delivers.
-            for job in self.inner.jobs([piece], Target(rows, Bands(lambda lo, hi: 0), target.counters)):
+            for job in self.inner.jobs([span], Target(rows, SharedChunks(lambda lo, hi: 0), target.counters)):
                 job()
-            self._take([Piece(first, last, None, piece.dest)], rows)
+            self._take([RowSpan(first, last, None, span.dest_index)], rows)
 
         return [lambda run=run: read(int(run[0]), int(run[-1]) + 1) for run in runs]  # type: ignore[misc]

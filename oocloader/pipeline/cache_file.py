@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.errors import SettingError, StoreError
-from oocloader.order import Piece, RowSet
+from oocloader.order import RowSet, RowSpan
 from oocloader.reading import (
     ALIGNMENT,
     JOB_NBYTES,
@@ -212,12 +212,12 @@ class Filling:
             raise
         return cls(file, fd)
 
-    def write(self, pieces: Sequence[Piece], rows: np.ndarray) -> None:
-        """Keep the rows of `pieces`, at their places in `rows`."""
+    def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
+        """Keep the rows of `spans`, at their places in `rows`."""
         flat = rows.reshape(len(rows), -1)
         step = max(1, JOB_NBYTES // max(1, self._row_nbytes))
-        for piece in pieces:
-            for at, run in _runs(piece):
+        for span in spans:
+            for at, run in _runs(span):
                 for lo in range(0, len(run), step):
                     part = run[lo : lo + step]
                     self._write(
@@ -264,17 +264,19 @@ class Filling:
         self.give_up()
 
 
-def _runs(piece: Piece) -> Iterator[tuple[int, Sequence[int] | np.ndarray]]:
+def _runs(span: RowSpan) -> Iterator[tuple[int, Sequence[int] | np.ndarray]]:
     """Neighbouring rows of the file: the first of them, and where each is in the buffer."""
-    dest: Sequence[int] | np.ndarray = (
-        piece.dest if not isinstance(piece.dest, slice) else range(piece.dest.start, piece.dest.stop)
+    dest_index: Sequence[int] | np.ndarray = (
+        span.dest_index
+        if not isinstance(span.dest_index, slice)
+        else range(span.dest_index.start, span.dest_index.stop)
     )
-    if piece.pick is None:
-        yield piece.start, dest
+    if span.row_index is None:
+        yield span.start, dest_index
         return
-    cuts = [0, *(np.flatnonzero(np.diff(piece.pick) != 1) + 1).tolist(), len(piece.pick)]
+    cuts = [0, *(np.flatnonzero(np.diff(span.row_index) != 1) + 1).tolist(), len(span.row_index)]
     for lo, hi in itertools.pairwise(cuts):
-        yield piece.start + int(piece.pick[lo]), dest[lo:hi]
+        yield span.start + int(span.row_index[lo]), dest_index[lo:hi]
 
 
 def _lock(fd: int) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 
 from oocloader.errors import StoreError
 from oocloader.metrics import Counters, major_faults
-from oocloader.order import Batching, Course, History, Order, Position, course
-from oocloader.pipeline.prefetch import ReadAhead
+from oocloader.order import Batching, History, Order, Position, RowSequence, row_sequence
+from oocloader.pipeline.prefetch import Prefetcher
 from oocloader.pipeline.staging import Gather, Staging, pool_nbytes, readable, stage_rows
 from oocloader.reading import Pool, RowReader
 
@@ -33,7 +33,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Feed:
+class ReadConfig:
     """What every pass of a loader has in common: the arrays, their order, and how they are read.
 
     Raises `SettingError` where the order's shards cannot have the same number of batches.
@@ -44,7 +44,7 @@ class Feed:
     batch_size: int
     drop_remainder: bool
     threads: int
-    ahead: int
+    prefetch_windows: int
     mapping: bool
     """Whether files may be mapped for windows in stored order."""
     gather: Gather = "never"
@@ -55,22 +55,24 @@ class Feed:
 
     def __post_init__(self) -> None:
         # One buffer more than can be on its way: the one the consumer is about to release.
-        keep = self.ahead + 3
+        keep = self.prefetch_windows + 3
         pools = [Pool(pool_nbytes(reader, self.stage_rows), keep=keep) for reader in self.readers]
         object.__setattr__(self, "pools", pools)
-        object.__setattr__(self, "batches", self.course(())[1].batches)
+        object.__setattr__(self, "batches", self.row_sequence(())[1].batches)
 
     @property
     def stage_rows(self) -> int:
         """The most rows of a host window."""
         return stage_rows(self.order, self.batch_size)
 
-    def course(self, history: History) -> tuple[Course, Batching]:
+    def row_sequence(self, history: History) -> tuple[RowSequence, Batching]:
         """What a pass with this history goes through, and its batches."""
-        return course(self.order, history, batch_size=self.batch_size, drop_remainder=self.drop_remainder)
+        return row_sequence(
+            self.order, history, batch_size=self.batch_size, drop_remainder=self.drop_remainder
+        )
 
 
-class Pass:
+class EpochPass:
     """Pass number `epoch`, from batch `start` on; with a `history`, of what other shards have left of it.
 
     `batches`: its batches, those before `start` included. `taken` is called once, from any thread, when the
@@ -80,7 +82,7 @@ class Pass:
 
     def __init__(
         self,
-        feed: Feed,
+        read_config: ReadConfig,
         epoch: int,
         *,
         start: int = 0,
@@ -96,21 +98,21 @@ class Pass:
         self._ended = False
         self._process = os.getpid()
         self._faults = major_faults()
-        self._feed = feed
-        self._course, self._cut = feed.course(history)
+        self._feed = read_config
+        self._row_sequence, self._cut = read_config.row_sequence(history)
         self.batches = self._cut.batches
         self._staging = Staging(
-            feed.readers,
-            feed.pools,
-            self._course,
+            read_config.readers,
+            read_config.pools,
+            self._row_sequence,
             self.counters,
-            mapping=feed.mapping,
-            gather=feed.gather,
+            mapping=read_config.mapping,
+            gather=read_config.gather,
         )
-        self._ahead = ReadAhead(
+        self._ahead = Prefetcher(
             self._staging.stages(epoch, self._cut, start=start),
-            threads=feed.threads,
-            ahead=feed.ahead,
+            threads=read_config.threads,
+            prefetch_windows=read_config.prefetch_windows,
             cancel=self._staging.cancel,
             taken=taken,
             counters=self.counters,
@@ -144,7 +146,7 @@ class Pass:
         """Whether it has fewer batches to deliver than a whole pass."""
         return self.batches - self.start < self._feed.batches
 
-    def deliver(self) -> bool:
+    def take_batches(self) -> bool:
         """Count a batch that the consumer gets now; whether it is the last."""
         self.counters.batches += 1
         done = self.start + self.counters.batches
@@ -158,14 +160,14 @@ class Pass:
         Each array is aligned, and the caller's to write into. An error comes after every batch before it.
         It is kept as `error` too, since TensorFlow hands on only its text.
         """
-        tails: list[np.ndarray | None] = [None] * len(self._feed.readers)
+        leftover: list[np.ndarray | None] = [None] * len(self._feed.readers)
         turns = self.counters.window_turns
         self._faults = major_faults()
         self.counters.started_s = time.perf_counter()
         turns.asked(self.counters.started_s)
         try:
             for stage in self._ahead:
-                arrays, tails = stage.deliver(tails)
+                arrays, leftover = stage.take_batches(leftover)
                 del stage
                 if len(arrays[0]) == 0:
                     continue
@@ -195,15 +197,15 @@ class Pass:
 
     def _readable(self) -> Generator[tuple[np.ndarray, ...], None, StoreError | None]:
         """The batches before the first row that cannot be read, and why it cannot."""
-        feed = self._feed
+        read_config = self._feed
         found = readable(
-            feed.readers,
-            self._course,
+            read_config.readers,
+            self._row_sequence,
             self.epoch,
             self.counters,
             self._cut,
             position=self._cut.row(self.start) + self.counters.rows,
-            most_rows=feed.stage_rows,
+            most_rows=read_config.stage_rows,
         )
         while True:
             try:

@@ -10,32 +10,32 @@ import numpy as np
 
 from oocloader.errors import ClosedError
 from oocloader.memory import Cost, row_count
-from oocloader.order import Piece, RowSet, place
+from oocloader.order import RowSet, RowSpan, place
 from oocloader.reading import Job, MemoryReader, Target, gather_jobs
 
 
-def positions(rows: RowSet, pieces: Sequence[Piece]) -> list[Piece]:
-    """`pieces` of stored rows, all members of `rows`, as pieces of the array that holds these members alone.
+def positions(rows: RowSet, spans: Sequence[RowSpan]) -> list[RowSpan]:
+    """`spans` of stored rows, all members of `rows`, as spans of the array that holds these members alone.
 
-    >>> positions(RowSet(10, 20), [Piece(12, 15, None, slice(0, 3))])
-    [Piece(start=2, stop=5, pick=None, dest=slice(0, 3, None))]
+    >>> positions(RowSet(10, 20), [RowSpan(12, 15, None, slice(0, 3))])
+    [RowSpan(start=2, stop=5, row_index=None, dest_index=slice(0, 3, None))]
     """
     found = []
-    for piece in pieces:
+    for span in spans:
         if rows.picked is None:
-            at, until = piece.start - rows.start, piece.stop - rows.start
-            found.append(Piece(at, until, piece.pick, piece.dest))
+            at, until = span.start - rows.start, span.stop - rows.start
+            found.append(RowSpan(at, until, span.row_index, span.dest_index))
             continue
-        wanted = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+        wanted = np.arange(span.start, span.stop) if span.row_index is None else span.start + span.row_index
         place = np.searchsorted(rows.picked, wanted)
-        # What a piece picks ascends, so as many places as there are between the ends are all of them.
+        # What a span picks ascends, so as many places as there are between the ends are all of them.
         first, last = int(place[0]), int(place[-1])
-        pick = None if last - first + 1 == len(place) else place - first
-        found.append(Piece(first, last + 1, pick, piece.dest))
+        row_index = None if last - first + 1 == len(place) else place - first
+        found.append(RowSpan(first, last + 1, row_index, span.dest_index))
     return found
 
 
-class KeptRows:
+class MemoryRows:
     """The rows of a selection in an array in memory, `(len(rows), *sample_shape)`, asked for by stored row.
 
     `shape` is that of the stored array. The array may be filled later, but before rows are asked for; it is
@@ -44,9 +44,9 @@ class KeptRows:
 
     row_access = True
     chunk_rows: int | None = None
-    starts: tuple[int, ...] = (0,)
+    chunk_origins: tuple[int, ...] = (0,)
     scratch_nbytes = 0
-    gathered_nbytes = 0
+    mapped_nbytes = 0
 
     def __init__(self, array: np.ndarray, rows: RowSet, stored_rows: int) -> None:
         self.array: np.ndarray | None = array
@@ -54,47 +54,49 @@ class KeptRows:
         self.dtype = array.dtype
         self._rows = rows
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         array = self.array
         if array is None:
             raise ClosedError("the Loader is closed; make another one")
-        return kept_jobs(array, positions(self._rows, pieces), target)
+        return memory_jobs(array, positions(self._rows, spans), target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        return Cost(0, 0, row_count(pieces) * math.prod(self.shape[1:]) * self.dtype.itemsize)
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        return Cost(0, 0, row_count(spans) * math.prod(self.shape[1:]) * self.dtype.itemsize)
 
     def close(self) -> None:
         """Let go of the array."""
         self.array = None
 
 
-def kept_jobs(array: np.ndarray, pieces: Sequence[Piece], target: Target) -> list[Job]:
+def memory_jobs(array: np.ndarray, spans: Sequence[RowSpan], target: Target) -> list[Job]:
     """Jobs that bring rows of `array`, by their place in it, to their places in `target`."""
-    if not pieces:
+    if not spans:
         return []
-    if all(piece.pick is None and isinstance(piece.dest, slice) for piece in pieces):
-        return MemoryReader(array).jobs(pieces, target)
-    spans = [
-        (dest.start, dest.stop) if isinstance(dest, slice) else (int(dest.min()), int(dest.max()) + 1)
-        for dest in (piece.dest for piece in pieces)
+    if all(span.row_index is None and isinstance(span.dest_index, slice) for span in spans):
+        return MemoryReader(array).jobs(spans, target)
+    dest_ranges = [
+        (dest_index.start, dest_index.stop)
+        if isinstance(dest_index, slice)
+        else (int(dest_index.min()), int(dest_index.max()) + 1)
+        for dest_index in (span.dest_index for span in spans)
     ]
-    filled = max(stop for _, stop in spans) - min(start for start, _ in spans)
+    filled = max(stop for _, stop in dest_ranges) - min(start for start, _ in dest_ranges)
     # A gather writes its part of the buffer from end to end, so all rows of that part must be asked for.
-    if filled == sum(piece.rows for piece in pieces):
-        return gather_jobs(array, pieces, target.rows, target.counters)
-    return [functools.partial(_put, array, piece, target) for piece in pieces]
+    if filled == sum(span.rows for span in spans):
+        return gather_jobs(array, spans, target.rows, target.counters)
+    return [functools.partial(_put, array, span, target) for span in spans]
 
 
-def _put(array: np.ndarray, piece: Piece, target: Target) -> None:
-    rows = array[piece.start : piece.stop]
-    place(target.rows, piece.dest, rows if piece.pick is None else rows[piece.pick])
-    target.counters.add(copied_bytes=target.rows[:1].nbytes * piece.rows)
+def _put(array: np.ndarray, span: RowSpan, target: Target) -> None:
+    rows = array[span.start : span.stop]
+    place(target.rows, span.dest_index, rows if span.row_index is None else rows[span.row_index])
+    target.counters.add(copied_bytes=target.rows[:1].nbytes * span.rows)

@@ -8,13 +8,13 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from oocloader.pipeline.epoch_pass import Pass
+from oocloader.pipeline.epoch_pass import EpochPass
 
 At = TypeVar("At")
 """Where a pass starts: whatever tells two passes of a loader apart, compared by `==`."""
 
 
-class Border(Generic[At]):
+class NextEpoch(Generic[At]):
     """Reads ahead into the pass that is to come, as `coming` foretells it (None: nobody can tell).
 
     By then the pass before holds nothing that it has read ahead, so that memory stays what it was. What was
@@ -23,16 +23,16 @@ class Border(Generic[At]):
     """
 
     def __init__(
-        self, make: Callable[[At, Callable[[], None]], Pass], coming: Callable[[], At | None]
+        self, make: Callable[[At, Callable[[], None]], EpochPass], coming: Callable[[], At | None]
     ) -> None:
         self._make = make
         self._coming = coming
         self._lock = threading.Lock()
-        self._next: tuple[At, Pass] | None = None
+        self._next: tuple[At, EpochPass] | None = None
         self._closed = False
         self._process = os.getpid()
 
-    def begin(self, at: At) -> Pass:
+    def begin(self, at: At) -> EpochPass:
         """The pass that starts at `at`: the one that was read ahead, or a new one."""
         with self._lock:
             found, self._next = self._next, None
@@ -42,7 +42,7 @@ class Border(Generic[At]):
             found[1].close()
         return self._make(at, self._taken())
 
-    def read_ahead(self) -> None:
+    def prefetch(self) -> None:
         """Start to read the pass that is to come. Does not wait for it."""
         at = self._coming()
         if at is None:
@@ -77,6 +77,6 @@ class Border(Generic[At]):
         def taken() -> None:
             found = border()
             if found is not None:
-                found.read_ahead()
+                found.prefetch()
 
         return taken

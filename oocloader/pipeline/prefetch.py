@@ -33,8 +33,9 @@ class _Entry:
     began_s: float
 
 
-class ReadAhead:
-    """Iterates `stages` in order with their jobs done, `ahead` of them prepared beforehand by `threads`.
+class Prefetcher:
+    """Iterates `stages` in order with their jobs done, `prefetch_windows` of them prepared beforehand by
+    `threads`.
 
     An error comes out in its place, after every stage before it. Threads start at the first `next`
     and are gone when the last stage was taken, an error came out or `close` returns. `cancel` must
@@ -49,7 +50,7 @@ class ReadAhead:
         stages: Iterator[Stage],
         *,
         threads: int,
-        ahead: int,
+        prefetch_windows: int,
         cancel: Callable[[], None],
         taken: Callable[[], None] | None = None,
         counters: Counters | None = None,
@@ -60,7 +61,7 @@ class ReadAhead:
         self._taken = taken
         self._counters = Counters() if counters is None else counters
         self._number = threads
-        self._ahead = ahead
+        self._ahead = prefetch_windows
         self._pauses = pauses
         # Never left through the condition, as a function of Python would: Ctrl-C at its first step keeps the
         # lock held for ever.
@@ -84,7 +85,7 @@ class ReadAhead:
         with self._lock:
             self._start()
 
-    def __iter__(self) -> ReadAhead:
+    def __iter__(self) -> Prefetcher:
         return self
 
     def __next__(self) -> Stage:

@@ -17,9 +17,9 @@ import numpy as np
 from oocloader.errors import SettingError
 from oocloader.memory import DEVICE_WINDOWS, LARGEST_WINDOW, MIB, Column, Cost, cuts, row_count
 from oocloader.metrics import Counters
-from oocloader.order import Order, Piece, RowSet, place
-from oocloader.pipeline.epoch_pass import Feed, Pass
-from oocloader.pipeline.memory_rows import KeptRows, positions
+from oocloader.order import Order, RowSet, RowSpan, place
+from oocloader.pipeline.epoch_pass import EpochPass, ReadConfig
+from oocloader.pipeline.memory_rows import MemoryRows, positions
 from oocloader.reading import Job, MemoryReader, RowReader, Target, allocate
 
 Residency = Literal["auto", "stream", "device"]
@@ -32,13 +32,13 @@ LOAD_NBYTES = 32 * MIB
 class Resident:
     """What residency on a device takes: bytes of rows, and bytes of all, windows and batches included.
 
-    `window` rows are read and copied at a time, counted from `starts`.
+    `window` rows are read and copied at a time, counted from `chunk_origins`.
     """
 
     rows_nbytes: int
     device_nbytes: int
     window: int
-    starts: tuple[int, ...]
+    chunk_origins: tuple[int, ...]
 
 
 def parse_residency(value: object) -> Residency:
@@ -67,7 +67,7 @@ def resident(
     batches = 2 * batch_size * (row_nbytes + sum(column.delivered_row_nbytes for column in columns))
     loading = 2 * min(rows, max(unit, LOAD_NBYTES // row_nbytes)) * row_nbytes
     kept = rows * row_nbytes
-    return Resident(kept, kept + max(loading, numbers) + batches, loaded, found.starts)
+    return Resident(kept, kept + max(loading, numbers) + batches, loaded, found.chunk_origins)
 
 
 def check_fits(what: Resident, device_memory: int | None) -> None:
@@ -81,7 +81,7 @@ def check_fits(what: Resident, device_memory: int | None) -> None:
     )
 
 
-def keeps(residency: str, what: Resident, *, on_host: bool, device_budget: int | None) -> bool:
+def is_resident(residency: str, what: Resident, *, on_host: bool, device_budget: int | None) -> bool:
     """Whether all rows are kept: "auto" does where a device that is not the host has twice the room."""
     if residency != "auto":
         return residency == "device"
@@ -100,23 +100,28 @@ def check_host(what: Resident, free: int | None) -> None:
 
 
 def load(
-    feed: Feed,
+    read_config: ReadConfig,
     what: Resident,
     put: Callable[[int, tuple[np.ndarray, ...]], None],
     *,
-    begun: Callable[[Pass], None],
+    begun: Callable[[EpochPass], None],
 ) -> Counters:
-    """Read every row of `feed` once, in stored order: `put(first, arrays)` gets a window at a time.
+    """Read every row of `read_config` once, in stored order: `put(first, arrays)` gets a window at a time.
 
     `first` is the place of its first row among the rows selected; its memory is used again afterwards.
     `begun` is told the pass that reads. Returns what it read; fewer rows than there are where it was closed.
     """
     order = Order(
-        feed.order.rows, shuffle=False, seed=0, block=what.window, window=what.window, starts=what.starts
+        read_config.order.rows,
+        shuffle=False,
+        seed=0,
+        block=what.window,
+        window=what.window,
+        chunk_origins=what.chunk_origins,
     )
     # Batches of one row: a window is delivered as it is.
-    stored = dataclasses.replace(feed, order=order, batch_size=1, drop_remainder=False, gather="never")
-    reading = Pass(stored, 0)
+    stored = dataclasses.replace(read_config, order=order, batch_size=1, drop_remainder=False, gather="never")
+    reading = EpochPass(stored, 0)
     begun(reading)
     first = 0
     try:
@@ -132,16 +137,16 @@ def load(
 
 
 class HostRows:
-    """The rows of a feed in memory of the host. `feed` is the same feed, reading from there."""
+    """The rows of a feed in memory of the host. `read_config` is the same feed, reading from there."""
 
-    def __init__(self, feed: Feed) -> None:
-        rows = feed.order.rows
-        readers: list[RowReader] = [_kept(reader, rows) for reader in feed.readers]
-        self.feed = dataclasses.replace(feed, readers=readers)
+    def __init__(self, read_config: ReadConfig) -> None:
+        rows = read_config.order.rows
+        readers: list[RowReader] = [_kept(reader, rows) for reader in read_config.readers]
+        self.read_config = dataclasses.replace(read_config, readers=readers)
         self._filled = [
             (number, reader.array)
             for number, reader in enumerate(readers)
-            if isinstance(reader, KeptRows) and reader.array is not None and reader.array.flags.writeable
+            if isinstance(reader, MemoryRows) and reader.array is not None and reader.array.flags.writeable
         ]
 
     @property
@@ -157,21 +162,21 @@ class HostRows:
     def close(self) -> None:
         """Let go of the rows."""
         self._filled = []
-        for reader in self.feed.readers:
+        for reader in self.read_config.readers:
             reader.close()
 
 
-def _kept(reader: RowReader, rows: RowSet) -> KeptRows:
+def _kept(reader: RowReader, rows: RowSet) -> MemoryRows:
     """Rows of `reader` in memory: where they are, if they are there already, else in an array to fill."""
     if isinstance(reader, MemoryReader):
         there = reader.view([])
         if there is not None:
             there = there.view()
             there.flags.writeable = False
-            return KeptRows(there, RowSet(0, len(there)), len(there))
+            return MemoryRows(there, RowSet(0, len(there)), len(there))
     shape = (len(rows), *reader.shape[1:])
     array = allocate(math.prod(shape) * reader.dtype.itemsize).view(reader.dtype).reshape(shape)
-    return KeptRows(array, rows, reader.shape[0])
+    return MemoryRows(array, rows, reader.shape[0])
 
 
 class RowNumbers:
@@ -182,41 +187,43 @@ class RowNumbers:
 
     row_access = True
     chunk_rows: int | None = None
-    starts: tuple[int, ...] = (0,)
+    chunk_origins: tuple[int, ...] = (0,)
     scratch_nbytes = 0
-    gathered_nbytes = 0
+    mapped_nbytes = 0
     dtype = np.dtype(np.int64)
 
     def __init__(self, rows: RowSet) -> None:
         self.shape: tuple[int, ...] = (rows.stop,)
         self._rows = rows
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         def write() -> None:
-            for piece in positions(self._rows, pieces):
+            for span in positions(self._rows, spans):
                 numbers = (
-                    np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+                    np.arange(span.start, span.stop)
+                    if span.row_index is None
+                    else span.start + span.row_index
                 )
-                place(target.rows, piece.dest, numbers)
+                place(target.rows, span.dest_index, numbers)
 
         return [write]
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        return Cost(0, 0, row_count(pieces) * self.dtype.itemsize)
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        return Cost(0, 0, row_count(spans) * self.dtype.itemsize)
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def numbers_of(feed: Feed) -> Feed:
-    """The feed of row numbers in the order of `feed`."""
-    return dataclasses.replace(feed, readers=[RowNumbers(feed.order.rows)], gather="never")
+def numbers_of(read_config: ReadConfig) -> ReadConfig:
+    """The feed of row numbers in the order of `read_config`."""
+    return dataclasses.replace(read_config, readers=[RowNumbers(read_config.order.rows)], gather="never")

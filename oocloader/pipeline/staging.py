@@ -1,6 +1,6 @@
 """One window of every array into buffers, and how windows are cut into whole batches.
 
-A stage is what crosses to the device in one piece: whole batches (and at the end of a pass the last,
+A stage is what crosses to the device in one span: whole batches (and at the end of a pass the last,
 shorter one). Rows that do not fill a batch come first in the next stage.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from oocloader.errors import StoreError
 from oocloader.metrics import Counters
-from oocloader.order import Batching, Course, Order, Piece, Window, split
-from oocloader.reading import Bands, Job, Pool, RowReader, Target, gather_jobs
+from oocloader.order import Batching, Order, RowSequence, RowSpan, Window, split
+from oocloader.reading import Job, Pool, RowReader, SharedChunks, Target, gather_jobs
 
 Gather = Literal["never", "freely", "bounded"]
 """Whether shuffled rows are copied straight from mapped files, which then count as resident; "bounded":
@@ -48,12 +48,14 @@ class StagePlan:
         return max(self.base + sum(window.rows for window in self.windows), self.skipped + self.carried)
 
 
-def plan_stages(course: Course, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[StagePlan]:
+def plan_stages(
+    row_sequence: RowSequence, epoch: int, cut: Batching, *, start: int = 0
+) -> Iterator[StagePlan]:
     """The stages of a pass from batch `start` of it on."""
     position = cut.row(start)
     plan: StagePlan | None = None
     carried = 0
-    for window in course.windows(epoch, position=position):
+    for window in row_sequence.windows(epoch, position=position):
         if position >= cut.end:
             return
         # Only the first window of a pass, or of a part of one that others began, begins in its middle.
@@ -101,18 +103,18 @@ class Stage:
         self._arrays = arrays
         self._exact = exact
 
-    def deliver(
-        self, tails: Sequence[np.ndarray | None]
+    def take_batches(
+        self, leftover: Sequence[np.ndarray | None]
     ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray | None]]:
         """The delivered rows of every array, and the rows to carry on.
 
-        `tails` are the rows carried here. What is carried on is copied, so that nothing but its consumer
+        `leftover` are the rows carried here. What is carried on is copied, so that nothing but its consumer
         keeps a buffer from being used again.
         """
         plan = self.plan
         delivered: list[np.ndarray] = []
         carried_on: list[np.ndarray | None] = []
-        for array, exact, tail in zip(self._arrays, self._exact, tails, strict=True):
+        for array, exact, tail in zip(self._arrays, self._exact, leftover, strict=True):
             if exact:
                 delivered.append(array)
                 carried_on.append(None)
@@ -132,7 +134,7 @@ class Staging:
         self,
         readers: Sequence[RowReader],
         pools: Sequence[Pool],
-        course: Course,
+        row_sequence: RowSequence,
         counters: Counters,
         *,
         mapping: bool,
@@ -140,17 +142,17 @@ class Staging:
     ) -> None:
         self._readers = readers
         self._pools = pools
-        self._course = course
+        self._row_sequence = row_sequence
         self._counters = counters
         self._mapping = mapping
-        self._gather: Gather = gather if course.shuffle else "never"
-        self._bands = [Bands(course.count) for _ in readers]
+        self._gather: Gather = gather if row_sequence.shuffle else "never"
+        self._shared_chunks = [SharedChunks(row_sequence.count) for _ in readers]
         # Labels that wait at the disk behind the features of several windows hold all of them up.
         self._smallest_first = sorted(range(len(readers)), key=lambda number: pool_nbytes(readers[number], 1))
 
     def stages(self, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[Stage]:
         """The stages from batch `start` of the pass on, their jobs not run yet."""
-        plans = plan_stages(self._course, epoch, cut, start=start)
+        plans = plan_stages(self._row_sequence, epoch, cut, start=start)
         plan = next(plans, None)
         while plan is not None:
             stage = self._stage(epoch, plan)
@@ -160,61 +162,67 @@ class Staging:
 
     def cancel(self) -> None:
         """Let go of memory and of threads that wait for a chunk."""
-        for bands in self._bands:
-            bands.cancel()
+        for shared_chunks in self._shared_chunks:
+            shared_chunks.cancel()
 
     def _stage(self, epoch: int, plan: StagePlan) -> Stage:
         arrays: dict[int, np.ndarray] = {}
         exactly: dict[int, bool] = {}
         jobs: list[Job] = []
-        pieces: list[Piece] = []
+        spans: list[RowSpan] = []
         at = plan.base
         for window in plan.windows:
-            pieces += [piece.shifted(at) for piece in window.pieces]
+            spans += [span.shifted(at) for span in window.spans]
             at += window.rows
         if len(plan.windows) > 1:
-            pieces.sort(key=lambda piece: piece.start)
+            spans.sort(key=lambda span: span.start)
         for number in self._smallest_first:
-            reader, pool, bands = self._readers[number], self._pools[number], self._bands[number]
+            reader, pool, shared_chunks = (
+                self._readers[number],
+                self._pools[number],
+                self._shared_chunks[number],
+            )
             # Rows that can be read alone are read as they are delivered; chunks are read whole, and what
             # a batch leaves over is carried on.
-            exact = reader.row_access and self._course.shuffle != "window"
+            exact = reader.row_access and self._row_sequence.shuffle != "window"
             array = self._map(reader, plan) if exact and self._mapping else None
             if array is not None:
                 self._counters.add(mapped_bytes=array.nbytes)
             elif exact:
                 array = _rows(pool.take(), plan.delivered, reader)
                 if plan.delivered:
-                    wanted = self._course.stretch(plan.first, plan.first + plan.delivered, epoch=epoch)
-                    jobs += self._jobs(reader, wanted, array, bands)
+                    wanted = self._row_sequence.stretch(plan.first, plan.first + plan.delivered, epoch=epoch)
+                    jobs += self._jobs(reader, wanted, array, shared_chunks)
             else:
                 array = _rows(pool.take(), plan.held, reader)
-                if pieces:
-                    jobs += self._jobs(reader, pieces, array, bands)
+                if spans:
+                    jobs += self._jobs(reader, spans, array, shared_chunks)
             exactly[number], arrays[number] = exact, array
         numbers = range(len(self._readers))
         return Stage(plan, [arrays[n] for n in numbers], [exactly[n] for n in numbers], jobs)
 
-    def _jobs(self, reader: RowReader, pieces: Sequence[Piece], out: np.ndarray, bands: Bands) -> list[Job]:
+    def _jobs(
+        self, reader: RowReader, spans: Sequence[RowSpan], out: np.ndarray, shared_chunks: SharedChunks
+    ) -> list[Job]:
         # What takes no mapping to gather from is in memory.
-        gather = self._gather != "never" and (self._mapping or not reader.gathered_nbytes)
-        view = reader.view(pieces) if gather else None
+        gather = self._gather != "never" and (self._mapping or not reader.mapped_nbytes)
+        view = reader.view(spans) if gather else None
         if view is None:
-            return reader.jobs(pieces, Target(out, bands, self._counters))
-        bounded = self._gather == "bounded" and reader.gathered_nbytes > 0
-        again = reader.view_again if bounded else None
-        return gather_jobs(view, pieces, out, self._counters, again=again)
+            return reader.jobs(spans, Target(out, shared_chunks, self._counters))
+        bounded = self._gather == "bounded" and reader.mapped_nbytes > 0
+        again = reader.fresh_view if bounded else None
+        return gather_jobs(view, spans, out, self._counters, again=again)
 
     def _map(self, reader: RowReader, plan: StagePlan) -> np.ndarray | None:
         if not plan.delivered:
             return None
-        stored = self._course.stored(plan.first, plan.first + plan.delivered)
+        stored = self._row_sequence.stored(plan.first, plan.first + plan.delivered)
         return reader.map(*stored) if stored is not None else None
 
 
 def readable(
     readers: Sequence[RowReader],
-    course: Course,
+    row_sequence: RowSequence,
     epoch: int,
     counters: Counters,
     cut: Batching,
@@ -229,22 +237,22 @@ def readable(
     """
     # Beyond that lies nothing that had been asked for together with what failed.
     end = position + most_rows
-    tails = [np.empty((0, *reader.shape[1:]), reader.dtype) for reader in readers]
-    for window in course.windows(epoch, position=position):
+    leftover = [np.empty((0, *reader.shape[1:]), reader.dtype) for reader in readers]
+    for window in row_sequence.windows(epoch, position=position):
         found = [_readable(reader, window, cut.batch_size, counters) for reader in readers]
         used = window.rows - window.unused
         good, failed = min(((rows, error) for _, rows, error in found), key=lambda one: one[0])
         good = min(used, good)
-        begin = window.begin + max(0, position + len(tails[0]) - window.first)
+        begin = window.begin + max(0, position + len(leftover[0]) - window.first)
         held = [
             np.concatenate([tail, array[begin:good]])
-            for tail, (array, _, _) in zip(tails, found, strict=True)
+            for tail, (array, _, _) in zip(leftover, found, strict=True)
         ]
         while (stop := cut.whole(position, position + len(held[0]))) > position:
             yield tuple(array[: stop - position] for array in held)
             held = [array[stop - position :] for array in held]
             position = stop
-        tails = held
+        leftover = held
         if good < used or window.first + used - window.begin >= end:
             return failed if good < used else None
     return None
@@ -255,17 +263,20 @@ def _readable(
 ) -> tuple[np.ndarray, int, StoreError | None]:
     """The rows of a window, how many of them come before the first that cannot be read, and why not."""
     array = np.empty((window.rows, *reader.shape[1:]), reader.dtype)
-    target = Target(array, Bands(lambda lo, hi: 0), counters)
+    target = Target(array, SharedChunks(lambda lo, hi: 0), counters)
     good = window.rows
     failed: StoreError | None = None
     at_once = batch_size if reader.row_access or reader.chunk_rows is None else reader.chunk_rows
-    for _, pieces in split(window.pieces, at_once):
+    for _, spans in split(window.spans, at_once):
         try:
-            for job in reader.jobs(pieces, target):
+            for job in reader.jobs(spans, target):
                 job()
         except Exception as error:
-            dests = [piece.dest for piece in pieces]
-            first = min(int(dest.start if isinstance(dest, slice) else dest.min()) for dest in dests)
+            dests = [span.dest_index for span in spans]
+            first = min(
+                int(dest_index.start if isinstance(dest_index, slice) else dest_index.min())
+                for dest_index in dests
+            )
             if first < good:
                 good, failed = first, error if isinstance(error, StoreError) else None
     return array, good, failed

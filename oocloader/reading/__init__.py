@@ -5,7 +5,7 @@ from __future__ import annotations
 from oocloader.reading.boxes import (
     Box,
     BoxReader,
-    Grain,
+    ChunkGeometry,
     box_shape,
     cut_boxes,
     in_order,
@@ -29,19 +29,18 @@ from oocloader.reading.row_reader import (
     gather_jobs,
     read_rows,
 )
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 __all__ = [
     "ALIGNMENT",
     "GATHERED_NBYTES",
     "JOB_NBYTES",
-    "Bands",
     "Box",
     "BoxReader",
+    "ChunkGeometry",
     "ChunkReader",
     "FileReader",
     "Files",
-    "Grain",
     "Job",
     "JoinedReader",
     "Layout",
@@ -50,6 +49,7 @@ __all__ = [
     "MemoryReader",
     "Pool",
     "RowReader",
+    "SharedChunks",
     "Target",
     "allocate",
     "box_shape",

@@ -16,7 +16,7 @@ Box = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class ChunkGeometry:
     """How the values of an array lie to each other where they are kept.
 
     - `unit`: the shape of a box that is kept, and so read, as one
@@ -36,10 +36,10 @@ class BoxReader(Protocol):
     dtype: np.dtype
 
     @property
-    def grain(self) -> Grain: ...
+    def chunk_geometry(self) -> ChunkGeometry: ...
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
-        """Fill `out` with a box: its axes in the order of `grain.order`, native byte order and C order."""
+        """Fill `out` with a box, axes ordered as `chunk_geometry.order`; native byte order and C order."""
 
 
 def box_shape(box: Box) -> tuple[int, ...]:
@@ -60,27 +60,29 @@ def in_order(items: Sequence[_T], order: Sequence[int]) -> tuple[_T, ...]:
     return tuple(items[axis] for axis in order)
 
 
-def cut_boxes(shape: Sequence[int], grain: Grain, *, itemsize: int, most_nbytes: int) -> list[Box]:
+def cut_boxes(
+    shape: Sequence[int], chunk_geometry: ChunkGeometry, *, itemsize: int, most_nbytes: int
+) -> list[Box]:
     """The array in boxes of whole units (but for the edges), in the order in which they are kept.
 
     A box has at most `most_nbytes`, unless one unit has more. It grows along the axis whose units follow
     each other, and along the next only when it spans the whole of that one.
 
-    >>> cut_boxes((4, 6), Grain((1, 1), (1, 0)), itemsize=1, most_nbytes=9)[:2]
+    >>> cut_boxes((4, 6), ChunkGeometry((1, 1), (1, 0)), itemsize=1, most_nbytes=9)[:2]
     [(slice(0, 4, None), slice(0, 2, None)), (slice(0, 4, None), slice(2, 4, None))]
     """
-    size = [min(unit, length) for unit, length in zip(grain.unit, shape, strict=True)]
-    for axis in reversed(grain.order):
+    size = [min(unit, length) for unit, length in zip(chunk_geometry.unit, shape, strict=True)]
+    for axis in reversed(chunk_geometry.order):
         fits = most_nbytes // (math.prod(size) * itemsize)
         if fits <= 1 and size[axis] < shape[axis]:
             break
         size[axis] = min(size[axis] * max(1, fits), shape[axis])
         if size[axis] < shape[axis]:
             break
-    along = [range(0, shape[axis], size[axis]) for axis in grain.order]
+    along = [range(0, shape[axis], size[axis]) for axis in chunk_geometry.order]
     boxes = []
     for starts in itertools.product(*along):
-        start = dict(zip(grain.order, starts, strict=True))
+        start = dict(zip(chunk_geometry.order, starts, strict=True))
         boxes.append(
             tuple(
                 slice(start[axis], min(start[axis] + size[axis], shape[axis])) for axis in range(len(shape))

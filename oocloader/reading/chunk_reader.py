@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from oocloader.memory import Cost
-from oocloader.order import Piece
-from oocloader.reading.boxes import Box, Grain
+from oocloader.order import RowSpan
+from oocloader.reading.boxes import Box, ChunkGeometry
 from oocloader.reading.byte_ranges import RowRuns
 from oocloader.reading.decoded_chunks import DecodedRows
 from oocloader.reading.files import FileReader
@@ -24,7 +24,7 @@ class ChunkReader:
     `ask_fill` gives the fill value where `layout` does not say it, since nothing is missing.
     """
 
-    starts: tuple[int, ...] = (0,)
+    chunk_origins: tuple[int, ...] = (0,)
 
     def __init__(self, layout: Layout, *, ask_fill: Callable[[], np.ndarray] | None = None) -> None:
         self._layout = layout
@@ -41,7 +41,7 @@ class ChunkReader:
             self._rows = DecodedRows(layout, self._files)
         mapping = self.row_access and layout.dtype.isnative
         self._mapped = MappedRows(layout, self._files, runs) if mapping else None
-        self.gathered_nbytes = layout.row_nbytes * self.shape[0] if mapping else 0
+        self.mapped_nbytes = layout.row_nbytes * self.shape[0] if mapping else 0
         single = layout.chunk_shape == layout.shape
         self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]
         self.scratch_nbytes = self._rows.scratch_nbytes
@@ -51,25 +51,25 @@ class ChunkReader:
         """Where the chunks lie."""
         return self._layout
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        return self._rows.jobs(pieces, target)
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        return self._rows.jobs(spans, target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None if self._mapped is None else self._mapped.private(start, stop)
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
-        if self._mapped is None or not self.gathered_nbytes:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
+        if self._mapped is None or not self.mapped_nbytes:
             return None
-        view = self._mapped.view(pieces)
+        view = self._mapped.view(spans)
         if view is None:
-            self.gathered_nbytes = 0
+            self.mapped_nbytes = 0
         return view
 
-    def view_again(self) -> np.ndarray | None:
-        return None if self._mapped is None else self._mapped.view_again()
+    def fresh_view(self) -> np.ndarray | None:
+        return None if self._mapped is None else self._mapped.fresh_view()
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        return self._rows.cost(pieces)
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        return self._rows.cost(spans)
 
     def close(self) -> None:
         if self._mapped is not None:
@@ -79,8 +79,8 @@ class ChunkReader:
     # Boxes are read for a conversion, where rows are spread over more than memory holds.
 
     @property
-    def grain(self) -> Grain:
-        return Grain(self._rows.unit, tuple(range(len(self.shape))))
+    def chunk_geometry(self) -> ChunkGeometry:
+        return ChunkGeometry(self._rows.unit, tuple(range(len(self.shape))))
 
     @property
     def fill(self) -> np.ndarray:

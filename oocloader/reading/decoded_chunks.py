@@ -14,7 +14,7 @@ import numpy as np
 from oocloader.codecs import CodecError, scratch
 from oocloader.memory import Cost, banded_cost
 from oocloader.metrics import Counters
-from oocloader.order import Piece, place
+from oocloader.order import RowSpan, place
 from oocloader.reading.boxes import Box
 from oocloader.reading.byte_ranges import (
     GAP_NBYTES,
@@ -27,15 +27,15 @@ from oocloader.reading.byte_ranges import (
 from oocloader.reading.decode_turns import QuickJobs
 from oocloader.reading.files import FileReader
 from oocloader.reading.layout import Layout
-from oocloader.reading.read_errors import RowsNamed, damaged
+from oocloader.reading.read_errors import damaged, error_context
 from oocloader.reading.row_reader import JOB_NBYTES, Job, Target
 from oocloader.reading.tiles import Tiling
 
 # Called with the number of a chunk, its band and its stored bytes (None: nothing is stored), to decode it.
 _Take = Callable[[int, int, np.ndarray | None], None]
-# Decodes the chunks, or the tiles, of these numbers to their places in a buffer of rows, by the pieces of
+# Decodes the chunks, or the tiles, of these numbers to their places in a buffer of rows, by the spans of
 # each band: the seconds of reading.
-_Decode = Callable[[list[int], dict[int, list[Piece]], np.ndarray, Counters], float]
+_Decode = Callable[[list[int], dict[int, list[RowSpan]], np.ndarray, Counters], float]
 # Chunks of a tile that take more than so many times their bytes in the file lie among those of other tiles.
 _COMPACT = 1.1
 
@@ -87,25 +87,25 @@ class DecodedRows:
         # The shape of a box that is read as one.
         self.unit = layout.chunk_shape
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        """What fills `target` with `pieces`."""
-        return target.bands.jobs(
-            pieces,
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        """What fills `target` with `spans`."""
+        return target.shared_chunks.jobs(
+            spans,
             target.rows,
             rows=self._layout.shape[0],
             band_rows=self._layout.chunk_shape[0],
             decode=lambda band, lo, hi, out: self._band_jobs(
-                {band: [Piece(lo, hi, None, slice(0, hi - lo))]}, out, target
+                {band: [RowSpan(lo, hi, None, slice(0, hi - lo))]}, out, target
             ),
-            direct=lambda pieces: self._band_jobs(pieces, target.rows, target),
+            direct=lambda spans: self._band_jobs(spans, target.rows, target),
         )
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        """What reading `pieces` takes."""
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        """What reading `spans` takes."""
         layout = self._layout
         across = math.prod(layout.grid[1:])
         return banded_cost(
-            pieces,
+            spans,
             rows=layout.shape[0],
             band_rows=layout.chunk_shape[0],
             row_nbytes=layout.row_nbytes,
@@ -125,28 +125,28 @@ class DecodedRows:
     def _decode_into(self, chunk: int, index: tuple[int, ...], box: Box, out: np.ndarray) -> None:
         """Put what `box` has of a chunk into `out`."""
         layout = self._layout
-        held, dest = [], []
+        held, dest_index = [], []
         for at, size, part in zip(index, layout.chunk_shape, box, strict=True):
             lo, hi = max(part.start, at * size), min(part.stop, (at + 1) * size)
             held.append(slice(lo - at * size, hi - at * size))
-            dest.append(slice(lo - part.start, hi - part.start))
+            dest_index.append(slice(lo - part.start, hi - part.start))
         file = int(layout.file[chunk])
         if file < 0:
-            out[tuple(dest)] = layout.fill
+            out[tuple(dest_index)] = layout.fill
             return
         self._check_end(chunk)
         stored = scratch("stored", int(layout.stored[chunk]))
-        with RowsNamed(layout, chunk):
+        with error_context(layout, chunk):
             self._files.read_at(file, int(layout.offset[chunk]), stored)
         decoded = self._decoded(chunk, stored, scratch("decoded", layout.chunk_nbytes))
-        place(out[tuple(dest)], slice(None), self._single.values(decoded)[tuple(held)])
+        place(out[tuple(dest_index)], slice(None), self._single.values(decoded)[tuple(held)])
 
-    def _band_jobs(self, pieces: dict[int, list[Piece]], out: np.ndarray, target: Target) -> list[Job]:
-        """Jobs that decode the chunks of bands and put the rows of their `pieces` into `out`."""
-        bands = np.fromiter(pieces, np.int64, len(pieces))
+    def _band_jobs(self, spans: dict[int, list[RowSpan]], out: np.ndarray, target: Target) -> list[Job]:
+        """Jobs that decode the chunks of bands and put the rows of their `spans` into `out`."""
+        shared_chunks = np.fromiter(spans, np.int64, len(spans))
         together = self._tiles.chunks
         across = self._chunks_across // together
-        numbers = (bands[:, np.newaxis] * across + np.arange(across)).reshape(-1)
+        numbers = (shared_chunks[:, np.newaxis] * across + np.arange(across)).reshape(-1)
         decode: _Decode = self._decode_tiles
         if together == 1:
             decode, numbers = self._decode_chunks, in_file_order(self._layout, numbers)
@@ -155,34 +155,34 @@ class DecodedRows:
         for group in (numbers[at : at + per_job] for at in range(0, len(numbers), per_job)):
             for file, offset, nbytes in stretches(self._layout, _chunks_of(group, together)):
                 self._files.will_need(file, [(offset, nbytes)])
-            job = functools.partial(decode, group.tolist(), pieces, out, target.counters)
+            job = functools.partial(decode, group.tolist(), spans, out, target.counters)
             # Nothing is decoded of raw chunks: few calls read and place many of them.
             jobs.append(job if self._raw else functools.partial(self._quick.run, job, len(group) * together))
         return jobs
 
     def _decode_chunks(
-        self, chunks: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters
+        self, chunks: list[int], spans: dict[int, list[RowSpan]], out: np.ndarray, counters: Counters
     ) -> float:
         # Where chunks go that lie there as they are decoded.
         straight = out.reshape(-1).view(np.uint8) if self._straight else None
         sums = _Sums()
 
         def take(chunk: int, band: int, stored: np.ndarray | None) -> None:
-            whole = pieces[band][0]
+            whole = spans[band][0]
             if stored is None:
-                self._fill(chunk, pieces[band], out)
+                self._fill(chunk, spans[band], out)
             elif (
                 straight is not None
-                and len(pieces[band]) == 1
-                and isinstance(whole.dest, slice)
+                and len(spans[band]) == 1
+                and isinstance(whole.dest_index, slice)
                 and whole.rows == self._layout.chunk_shape[0]
             ):
-                begin = whole.dest.start * self._row_nbytes
+                begin = whole.dest_index.start * self._row_nbytes
                 self._decode_to(chunk, stored, straight[begin : begin + self._chunk_nbytes])
             else:
                 decoded = self._decoded(chunk, stored, scratch("decoded", self._chunk_nbytes))
                 began = time.perf_counter()
-                self._place(chunk, decoded, pieces[band], out)
+                self._place(chunk, decoded, spans[band], out)
                 sums.gather_s += time.perf_counter() - began
 
         self._read(chunks, take, sums)
@@ -190,7 +190,7 @@ class DecodedRows:
         return sums.read_s
 
     def _decode_tiles(
-        self, tiles: list[int], pieces: dict[int, list[Piece]], out: np.ndarray, counters: Counters
+        self, tiles: list[int], spans: dict[int, list[RowSpan]], out: np.ndarray, counters: Counters
     ) -> float:
         together = self._tiles.chunks
         decoded = scratch("decoded", together * self._chunk_nbytes)
@@ -203,7 +203,7 @@ class DecodedRows:
                 chunks = in_file_order(self._layout, np.arange(first, first + together))
                 self._read(chunks.tolist(), functools.partial(self._to_slot, decoded, first), sums)
             began = time.perf_counter()
-            self._place(first, decoded, pieces[first // self._chunks_across], out)
+            self._place(first, decoded, spans[first // self._chunks_across], out)
             sums.gather_s += time.perf_counter() - began
         sums.add_to(counters, self._chunk_nbytes)
         return sums.read_s
@@ -262,7 +262,7 @@ class DecodedRows:
             for chunk in range(first, first + together):
                 self._check_end(chunk)  # raises for one of them
         began = time.perf_counter()
-        with RowsNamed(layout, first):
+        with error_context(layout, first):
             sums.read_calls += self._files.read_at(file, begin, decoded)
         sums.read_s += time.perf_counter() - began
         sums.read_bytes += decoded.nbytes
@@ -278,7 +278,7 @@ class DecodedRows:
                     for chunk, band, _, _ in run.chunks:
                         take(chunk, band, None)
                 continue
-            with RowsNamed(layout, runs[0].chunks[0][0]), self._files.opened(file) as fd:
+            with error_context(layout, runs[0].chunks[0][0]), self._files.opened(file) as fd:
                 for run in runs:
                     self._read_run(fd, run, take, sums)
 
@@ -288,7 +288,7 @@ class DecodedRows:
                 self._check_end(chunk)  # raises for one of them
         began = time.perf_counter()
         stored = scratch("stored", run.end - run.begin)
-        with RowsNamed(self._layout, run.chunks[0][0]):
+        with error_context(self._layout, run.chunks[0][0]):
             sums.read_calls += self._files.read(fd, run.file, run.begin, stored)
         ready = time.perf_counter()
         placing = sums.gather_s
@@ -320,14 +320,14 @@ class DecodedRows:
         except CodecError as error:
             raise damaged(self._layout, chunk, str(error)) from error
 
-    def _fill(self, chunk: int, pieces: list[Piece], out: np.ndarray) -> None:
-        """The fill value for what the rows of `pieces` have in a chunk."""
+    def _fill(self, chunk: int, spans: list[RowSpan], out: np.ndarray) -> None:
+        """The fill value for what the rows of `spans` have in a chunk."""
         part = self._single.of(out, chunk % self._chunks_across)
-        for piece in pieces:
-            part[piece.dest] = self._layout.fill
+        for span in spans:
+            part[span.dest_index] = self._layout.fill
 
-    def _place(self, chunk: int, decoded: np.ndarray, pieces: list[Piece], out: np.ndarray) -> None:
-        """Copy a decoded chunk, or the tile that begins with it, to the rows of `pieces` in `out`."""
+    def _place(self, chunk: int, decoded: np.ndarray, spans: list[RowSpan], out: np.ndarray) -> None:
+        """Copy a decoded chunk, or the tile that begins with it, to the rows of `spans` in `out`."""
         band, number = divmod(chunk, self._chunks_across)
         part = self._tiles.of(out, number // self._tiles.chunks)
         values = self._tiles.values(decoded)
@@ -335,9 +335,9 @@ class DecodedRows:
             # Beyond the edge of samples there is more of the chunk.
             values = values[(slice(None), *map(slice, part.shape[1:]))]
         first = band * self._layout.chunk_shape[0]
-        for piece in pieces:
-            rows = values[piece.start - first : piece.stop - first]
-            place(part, piece.dest, rows if piece.pick is None else rows[piece.pick])
+        for span in spans:
+            rows = values[span.start - first : span.stop - first]
+            place(part, span.dest_index, rows if span.row_index is None else rows[span.row_index])
 
 
 def _chunks_of(tiles: np.ndarray, together: int) -> np.ndarray:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from oocloader.errors import CorruptChunkError
-from oocloader.order import Piece
+from oocloader.order import RowSpan
 from oocloader.reading.buffers import ALIGNMENT, PAGE, map_private, map_shared, on_local_file_system
 from oocloader.reading.byte_ranges import RowRun, RowRuns
 from oocloader.reading.files import FileReader
 from oocloader.reading.layout import Layout
 from oocloader.reading.locks import Lock
-from oocloader.reading.read_errors import RowsNamed
+from oocloader.reading.read_errors import error_context
 
 # The system allows a process some 65,000 mappings, and often no more than 1024 open files.
 _MOST_MAPPED = 1024
@@ -36,7 +36,7 @@ class MappedRows:
 
     def private(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop`, copied on write, None where they cannot be mapped."""
-        with RowsNamed(self._layout, (start, stop)):
+        with error_context(self._layout, (start, stop)):
             runs = self._runs.of(start, stop)
             # Known before files are opened: rows of many stores lie at odd addresses.
             mapped = None if runs[0].offset % ALIGNMENT else self._mapped(runs, map_private)
@@ -46,24 +46,24 @@ class MappedRows:
             self._files.will_need(run.file, [(run.offset, run.nbytes)])
         return mapped.reshape(stop - start, *self._layout.shape[1:])
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         """All rows, the same mapping each time; None where that cannot be, which does not change.
 
-        Raises where a file that holds rows of `pieces` is not what it was.
+        Raises where a file that holds rows of `spans` is not what it was.
         """
         with self._viewing:
             if self._view is None:
                 self._view = self._map_all()
                 if self._view is None:
                     return None
-        for index in self._files_of(pieces):
-            with RowsNamed(self._layout, (pieces[0].start, pieces[-1].stop)):
+        for index in self._files_of(spans):
+            with error_context(self._layout, (spans[0].start, spans[-1].stop)):
                 self._files.check(index)
         return self._view
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         """What `view` has given, as a mapping of its own."""
-        with RowsNamed(self._layout, (0, self._layout.shape[0])):
+        with error_context(self._layout, (0, self._layout.shape[0])):
             mapped = self._mapped(self._view_runs, map_shared)
         return None if mapped is None else mapped.reshape(self._layout.shape)
 
@@ -102,13 +102,12 @@ class MappedRows:
             mapped = how([(fds[run.file], run.offset, run.nbytes) for run in runs])
         return None if mapped is None else mapped.view(self._layout.dtype)
 
-    def _files_of(self, pieces: Sequence[Piece]) -> list[int]:
-        """The files that hold rows of `pieces`."""
+    def _files_of(self, spans: Sequence[RowSpan]) -> list[int]:
+        """The files that hold rows of `spans`."""
         if len(self._layout.files.names) == 1:
             return [0]
         chunk_rows = self._layout.chunk_shape[0]
         touched = [
-            self._layout.file[piece.start // chunk_rows : (piece.stop - 1) // chunk_rows + 1]
-            for piece in pieces
+            self._layout.file[span.start // chunk_rows : (span.stop - 1) // chunk_rows + 1] for span in spans
         ]
         return [int(index) for index in np.unique(np.concatenate(touched))]

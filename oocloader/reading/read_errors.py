@@ -10,7 +10,7 @@ from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.reading.layout import Layout
 
 
-class RowsNamed:
+class error_context:  # noqa: N801  # read as `with error_context(...)`, like contextlib.suppress
     """A context: errors from within say which array and rows were to be read.
 
     `rows`: the first and the one behind the last, or the number of the chunk that holds them.

@@ -1,6 +1,6 @@
 """Rows of an array into a buffer, from wherever they are kept.
 
-Every reader turns the pieces of a window into jobs, which threads carry out in any order. Rows land
+Every reader turns the spans of a window into jobs, which threads carry out in any order. Rows land
 at their place in the buffer: reading, decoding and shuffling are one movement.
 """
 
@@ -21,12 +21,12 @@ import numpy as np
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.memory import Cost, banded_cost, row_count
 from oocloader.metrics import Counters
-from oocloader.order import Piece, cut, place, within
-from oocloader.reading.boxes import Box, Grain
+from oocloader.order import RowSpan, cut, place, within
+from oocloader.reading.boxes import Box, ChunkGeometry
 from oocloader.reading.buffers import FAULT_NBYTES
 from oocloader.reading.decode_turns import HANDOVER_S
 from oocloader.reading.locks import Lock
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 Job = Callable[[], object]
 # About this many bytes are one job: large enough that a system call and a Python call do not count.
@@ -46,7 +46,7 @@ class Target:
     """Where a window of one array goes: `rows`, shape (rows, *sample_shape), native dtype, C order."""
 
     rows: np.ndarray
-    bands: Bands
+    shared_chunks: SharedChunks
     counters: Counters
 
 
@@ -58,7 +58,7 @@ class RowReader(Protocol):
     """Native byte order."""
     chunk_rows: int | None
     """Rows of a chunk, where the array is kept in chunks."""
-    starts: tuple[int, ...]
+    chunk_origins: tuple[int, ...]
     """Rows from which chunks are counted, ascending from 0: several where parts are joined."""
     scratch_nbytes: int
     """Memory each thread needs besides the buffer it fills."""
@@ -67,8 +67,8 @@ class RowReader(Protocol):
     def row_access(self) -> bool:
         """Whether single rows can be read without decoding their neighbours."""
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        """What fills `target` with `pieces`, which ascend and do not overlap.
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        """What fills `target` with `spans`, which ascend and do not overlap.
 
         Raises `CorruptChunkError` at once where it is known that a raw chunk has another size than its rows.
         """
@@ -76,19 +76,19 @@ class RowReader(Protocol):
     def map(self, start: int, stop: int) -> np.ndarray | None:
         """Rows `start:stop` as a private copy-on-write mapping, aligned; None where that cannot be."""
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
-        """All rows as one array to gather the rows of `pieces` from, None where that cannot be.
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
+        """All rows as one array to gather the rows of `spans` from, None where that cannot be.
 
-        It must neither be written to nor handed out. `gathered_nbytes` of it count as resident memory.
+        It must neither be written to nor handed out. `mapped_nbytes` of it count as resident memory.
         """
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         """What `view` has given, as a mapping of its own, None where that cannot be."""
 
-    gathered_nbytes: int
+    mapped_nbytes: int
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        """What reading `pieces`, which ascend and do not overlap, takes in one pass. Reads nothing."""
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        """What reading `spans`, which ascend and do not overlap, takes in one pass. Reads nothing."""
 
     def close(self) -> None:
         """Let go of open files."""
@@ -98,8 +98,8 @@ def read_rows(
     reader: RowReader, start: int, stop: int, out: np.ndarray, *, most_threads: int = _MOST_THREADS
 ) -> None:
     """Fill `out` with rows `start:stop`, by several threads where there is much to read."""
-    target = Target(out, Bands(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
-    jobs = reader.jobs([Piece(start, stop, None, slice(0, stop - start))], target)
+    target = Target(out, SharedChunks(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
+    jobs = reader.jobs([RowSpan(start, stop, None, slice(0, stop - start))], target)
     threads = min(len(jobs), _CORES, most_threads)
     alone = threads <= 1 or out.nbytes < JOB_NBYTES
     if not alone:
@@ -165,41 +165,41 @@ class MemoryReader:
 
     row_access = True
     chunk_rows: int | None = None
-    starts: tuple[int, ...] = (0,)
+    chunk_origins: tuple[int, ...] = (0,)
     scratch_nbytes = 0
-    gathered_nbytes = 0
+    mapped_nbytes = 0
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
         self.shape = array.shape
         self.dtype = array.dtype.newbyteorder("=")
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         row_nbytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
         rows = max(1, JOB_NBYTES // row_nbytes)
-        return [_copy_job(self._array, part, target) for piece in pieces for part in cut(piece, rows)]
+        return [_copy_job(self._array, part, target) for span in spans for part in cut(span, rows)]
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return self._array if self._array.flags.c_contiguous and self._array.dtype == self.dtype else None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        nbytes = row_count(pieces) * math.prod(self.shape[1:]) * self.dtype.itemsize
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        nbytes = row_count(spans) * math.prod(self.shape[1:]) * self.dtype.itemsize
         return Cost(nbytes, nbytes, nbytes)
 
     @property
-    def grain(self) -> Grain:
+    def chunk_geometry(self) -> ChunkGeometry:
         strides = self._array.strides
         order = sorted(range(len(self.shape)), key=lambda axis: -abs(strides[axis]))
-        return Grain((1,) * len(self.shape), tuple(order))
+        return ChunkGeometry((1,) * len(self.shape), tuple(order))
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
-        out[...] = self._array[box].transpose(self.grain.order)
+        out[...] = self._array[box].transpose(self.chunk_geometry.order)
 
     def close(self) -> None:
         pass
@@ -207,27 +207,27 @@ class MemoryReader:
 
 def gather_jobs(
     view: np.ndarray,
-    pieces: Sequence[Piece],
+    spans: Sequence[RowSpan],
     out: np.ndarray,
     counters: Counters,
     *,
     again: Callable[[], np.ndarray | None] | None = None,
 ) -> list[Job]:
-    """Jobs that copy the rows of `pieces` from `view`, which holds all rows, to their places in `out`.
+    """Jobs that copy the rows of `spans` from `view`, which holds all rows, to their places in `out`.
 
     Each writes a stretch of `out` from end to end: 1.6 times as fast as writing all over it. Where `again`
     makes the view anew, each job takes one of its own and lets go of it: of a mapping of files, little is
     resident then. (A mapping that jobs share can be told to forget its pages, but that looks through all
     of them, for every job.)
     """
-    stored, dest = [], []
-    for piece in pieces:
-        rows = np.arange(piece.start, piece.stop) if piece.pick is None else piece.start + piece.pick
+    stored, dest_index = [], []
+    for span in spans:
+        rows = np.arange(span.start, span.stop) if span.row_index is None else span.start + span.row_index
         stored.append(rows)
-        to = piece.dest
-        dest.append(np.arange(to.start, to.stop) if isinstance(to, slice) else to)
-    # All of them at once: a window has tens of pieces, and each array is gathered anew.
-    places = np.concatenate(dest)
+        to = span.dest_index
+        dest_index.append(np.arange(to.start, to.stop) if isinstance(to, slice) else to)
+    # All of them at once: a window has tens of spans, and each array is gathered anew.
+    places = np.concatenate(dest_index)
     at = int(places.min())
     wanted = np.empty(len(places), np.int64)
     wanted[places - at] = np.concatenate(stored)
@@ -248,12 +248,12 @@ def gather_jobs(
     return [functools.partial(gather, lo, min(lo + step, len(wanted))) for lo in range(0, len(wanted), step)]
 
 
-def _copy_job(array: np.ndarray, piece: Piece, target: Target) -> Job:
+def _copy_job(array: np.ndarray, span: RowSpan, target: Target) -> Job:
     def copy() -> None:
         began = time.perf_counter()
-        rows = array[piece.start : piece.stop]
-        place(target.rows, piece.dest, rows if piece.pick is None else rows[piece.pick])
-        nbytes = target.rows[:1].nbytes * piece.rows
+        rows = array[span.start : span.stop]
+        place(target.rows, span.dest_index, rows if span.row_index is None else rows[span.row_index])
+        nbytes = target.rows[:1].nbytes * span.rows
         target.counters.add(copied_bytes=nbytes, gather_s=time.perf_counter() - began)
 
     return copy
@@ -263,13 +263,13 @@ class LibraryReader:
     """Rows that another library reads: `read_rows(start, stop, out)` fills `out`, by one thread at a time.
 
     Chunks are read whole, so that none is decoded twice in a pass; so are about four megabytes where
-    there are no chunks. `read_box(box, out)` and the `grain` of the array are given where the library can
-    read boxes; else whole rows are read, and cut.
+    there are no chunks. `read_box(box, out)` and the `chunk_geometry` of the array are given where the
+    library can read boxes; else whole rows are read, and cut.
     """
 
     row_access = False
-    starts: tuple[int, ...] = (0,)
-    gathered_nbytes = 0
+    chunk_origins: tuple[int, ...] = (0,)
+    mapped_nbytes = 0
 
     def __init__(
         self,
@@ -281,11 +281,11 @@ class LibraryReader:
         store: str,
         array: str,
         close: Callable[[], None] | None = None,
-        grain: Grain | None = None,
+        chunk_geometry: ChunkGeometry | None = None,
         read_box: Callable[[Box, np.ndarray], None] | None = None,
     ) -> None:
         self._read_rows = read_rows
-        self._grain = grain
+        self._grain = chunk_geometry
         self._read_box = read_box
         self._lock = Lock()
         self._store = store
@@ -299,9 +299,9 @@ class LibraryReader:
         # The library reads rows to memory of its own, and shuffled rows go through a buffer.
         self.scratch_nbytes = 2 * self._band_rows * row_nbytes
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        return target.bands.jobs(
-            pieces,
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        return target.shared_chunks.jobs(
+            spans,
             target.rows,
             rows=self.shape[0],
             band_rows=self._band_rows,
@@ -309,8 +309,8 @@ class LibraryReader:
         )
 
     @property
-    def grain(self) -> Grain:
-        whole = Grain((self._band_rows, *self.shape[1:]), tuple(range(len(self.shape))))
+    def chunk_geometry(self) -> ChunkGeometry:
+        whole = ChunkGeometry((self._band_rows, *self.shape[1:]), tuple(range(len(self.shape))))
         return self._grain or whole
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
@@ -350,15 +350,15 @@ class LibraryReader:
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
         row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        return banded_cost(pieces, rows=self.shape[0], band_rows=self._band_rows, row_nbytes=row_nbytes)
+        return banded_cost(spans, rows=self.shape[0], band_rows=self._band_rows, row_nbytes=row_nbytes)
 
     def close(self) -> None:
         if self._close is not None:
@@ -369,7 +369,7 @@ class LibraryReader:
 class JoinedReader:
     """Arrays of several stores, one behind the other along the rows."""
 
-    gathered_nbytes = 0
+    mapped_nbytes = 0
 
     def __init__(self, readers: Sequence[RowReader]) -> None:
         self._readers = tuple(readers)
@@ -379,7 +379,7 @@ class JoinedReader:
         self.dtype = readers[0].dtype
         chunks = [min(reader.chunk_rows or 0, reader.shape[0]) for reader in readers]
         self.chunk_rows = max(chunks) or None
-        self.starts = self._cuts()
+        self.chunk_origins = self._cuts()
         self.scratch_nbytes = max(reader.scratch_nbytes for reader in readers)
         self.row_access = all(reader.row_access for reader in readers)
 
@@ -392,34 +392,38 @@ class JoinedReader:
         """Where chunks do not go on from the part before in steps of `chunk_rows`."""
         if self.chunk_rows is None:
             return (0,)
-        starts: list[int] = []
+        chunk_origins: list[int] = []
         for first, reader in zip(self._first, self._readers, strict=False):
             own = min(reader.chunk_rows or 1, reader.shape[0])
             # The most rows up to `chunk_rows` that are whole chunks of this part.
             step = self.chunk_rows // own * own
-            for start, stop in itertools.pairwise([*reader.starts, reader.shape[0]]):
+            for start, stop in itertools.pairwise([*reader.chunk_origins, reader.shape[0]]):
                 if step < self.chunk_rows:
-                    starts += range(first + start, first + stop, step)
-                elif not starts or (first + start - starts[-1]) % self.chunk_rows:
-                    starts.append(first + start)
-        return tuple(starts)
+                    chunk_origins += range(first + start, first + stop, step)
+                elif not chunk_origins or (first + start - chunk_origins[-1]) % self.chunk_rows:
+                    chunk_origins.append(first + start)
+        return tuple(chunk_origins)
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         jobs: list[Job] = []
-        for first, reader, local in self._parts(pieces):
-            bands = target.bands.of_part(reader, first)
-            jobs += reader.jobs(local, Target(target.rows, bands, target.counters))
+        for first, reader, local in self._parts(spans):
+            shared_chunks = target.shared_chunks.of_part(reader, first)
+            jobs += reader.jobs(local, Target(target.rows, shared_chunks, target.counters))
         return jobs
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
-        return sum((reader.cost(local) for _, reader, local in self._parts(pieces)), start=Cost(0, 0, 0))
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
+        return sum((reader.cost(local) for _, reader, local in self._parts(spans)), start=Cost(0, 0, 0))
 
-    def _parts(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, RowReader, list[Piece]]]:
-        """The parts that hold some of `pieces`: first row, reader, and the pieces as rows of the part."""
+    def _parts(self, spans: Sequence[RowSpan]) -> Iterator[tuple[int, RowReader, list[RowSpan]]]:
+        """The parts that hold some of `spans`: first row, reader, and the spans as rows of the part."""
         for first, reader in zip(self._first, self._readers, strict=False):
-            parts = [part for piece in pieces if (part := within(piece, first, first + reader.shape[0]))]
+            parts = [part for span in spans if (part := within(span, first, first + reader.shape[0]))]
             if parts:
-                yield first, reader, [Piece(p.start - first, p.stop - first, p.pick, p.dest) for p in parts]
+                yield (
+                    first,
+                    reader,
+                    [RowSpan(p.start - first, p.stop - first, p.row_index, p.dest_index) for p in parts],
+                )
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         for first, reader in zip(self._first, self._readers, strict=False):
@@ -427,10 +431,10 @@ class JoinedReader:
                 return reader.map(start - first, stop - first)
         return None
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
     def close(self) -> None:

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from oocloader.codecs import scratch
-from oocloader.order import Piece, cut, grouped, place
+from oocloader.order import RowSpan, cut, grouped, place
 from oocloader.reading.byte_ranges import RowRun, RowRuns, near_each_other
 from oocloader.reading.files import FileReader, can_scatter, scatter_vectors
 from oocloader.reading.layout import Layout
-from oocloader.reading.read_errors import RowsNamed
+from oocloader.reading.read_errors import error_context
 from oocloader.reading.row_reader import JOB_NBYTES, Job, Target
 
 # The buffer that rows pass through on their way to other places.
-HOT_NBYTES = 1 << 20
+SCRATCH_NBYTES = 1 << 20
 # Rows of 2 KiB are read to their places 1.5 times as fast as they pass through, those of 12 KiB 1.1 times,
 # those of 512 bytes 1.1 times and those of 256 bytes 0.9 times.
 _SCATTER_NBYTES = 1024
@@ -35,10 +35,10 @@ _PLACE_NBYTES = 24
 
 def hot_rows(layout: Layout) -> int:
     """How many rows of an array pass through at once."""
-    return max(1, HOT_NBYTES // max(1, layout.row_nbytes))
+    return max(1, SCRATCH_NBYTES // max(1, layout.row_nbytes))
 
 
-def hot_buffer(layout: Layout, rows: int) -> np.ndarray:
+def scratch_rows(layout: Layout, rows: int) -> np.ndarray:
     """This thread's buffer of so many stored rows."""
     hot = scratch("rows", rows * layout.row_nbytes).view(layout.dtype)
     return hot.reshape(rows, *layout.shape[1:])
@@ -52,20 +52,20 @@ def job_rows(layout: Layout) -> int:
 def scratch_nbytes(layout: Layout) -> int:
     """Memory that a thread needs, bytes."""
     rows = layout.shape[0]
-    hot = max(min(HOT_NBYTES, layout.row_nbytes * rows), layout.row_nbytes)
+    hot = max(min(SCRATCH_NBYTES, layout.row_nbytes * rows), layout.row_nbytes)
     return hot + _PLACE_NBYTES * min(job_rows(layout), rows)
 
 
 def scatter_jobs(
-    layout: Layout, files: FileReader, row_runs: RowRuns, pieces: Sequence[Piece], target: Target
+    layout: Layout, files: FileReader, row_runs: RowRuns, spans: Sequence[RowSpan], target: Target
 ) -> list[Job]:
-    """What brings `pieces` of raw chunks of whole rows to their places, all rows of each and no slices."""
-    if not pieces:
+    """What brings `spans` of raw chunks of whole rows to their places, all rows of each and no slices."""
+    if not spans:
         return []
     scatter = layout.row_nbytes >= _SCATTER_NBYTES and layout.dtype.isnative and can_scatter()
     # What passes through does so whole.
     most = job_rows(layout) if scatter else min(job_rows(layout), hot_rows(layout))
-    parts = [part for piece in pieces for part in cut(piece, most)]
+    parts = [part for span in spans for part in cut(span, most)]
     runs = row_runs.of_all([(part.start, part.stop) for part in parts])
     for file, ranges in near_each_other(runs):
         files.will_need(file, ranges)
@@ -89,14 +89,14 @@ def _read(
     bring: _Bring,
     layout: Layout,
     files: FileReader,
-    parts: Sequence[Piece],
+    parts: Sequence[RowSpan],
     runs: Sequence[RowRun],
     target: Target,
 ) -> None:
     """The job for `parts`, which lie in files as `runs`."""
     began = time.perf_counter()
-    dest = np.concatenate([part.dest for part in parts])
-    calls, copying = bring(layout, files, runs, target, dest)
+    dest_index = np.concatenate([part.dest_index for part in parts])
+    calls, copying = bring(layout, files, runs, target, dest_index)
     nbytes = sum(run.nbytes for run in runs if run.file >= 0)
     target.counters.add(
         read_calls=calls,
@@ -107,31 +107,31 @@ def _read(
 
 
 def _scatter(
-    layout: Layout, files: FileReader, runs: Sequence[RowRun], target: Target, dest: np.ndarray
+    layout: Layout, files: FileReader, runs: Sequence[RowRun], target: Target, dest_index: np.ndarray
 ) -> tuple[int, float]:
     first, row_nbytes = runs[0].at, layout.row_nbytes
     rows = target.rows.reshape(len(target.rows), -1).view(np.uint8)
-    vectors = scatter_vectors(rows, dest)
+    vectors = scatter_vectors(rows, dest_index)
 
     def read(fd: int, run: RowRun) -> int:
         own = slice(run.at - first, run.at - first + run.nbytes // row_nbytes)
-        return files.read_scattered(fd, run.file, run.offset, rows, dest[own], vectors[own])
+        return files.read_scattered(fd, run.file, run.offset, rows, dest_index[own], vectors[own])
 
     for run in runs:
         if run.file < 0:
-            target.rows[dest[run.at - first : run.at - first + run.nbytes // row_nbytes]] = layout.fill
+            target.rows[dest_index[run.at - first : run.at - first + run.nbytes // row_nbytes]] = layout.fill
     return _each(layout, files, runs, read), 0.0
 
 
 def _pass_through(
-    layout: Layout, files: FileReader, runs: Sequence[RowRun], target: Target, dest: np.ndarray
+    layout: Layout, files: FileReader, runs: Sequence[RowRun], target: Target, dest_index: np.ndarray
 ) -> tuple[int, float]:
     row_nbytes = max(1, layout.row_nbytes)
     calls, copying = 0, 0.0
     first = runs[0].at
     for near in _at_once(runs, hot_rows(layout) * row_nbytes):
         at = near[0].at
-        hot = hot_buffer(layout, sum(run.nbytes for run in near) // row_nbytes)
+        hot = scratch_rows(layout, sum(run.nbytes for run in near) // row_nbytes)
         flat = hot.reshape(-1).view(np.uint8)
 
         def read(fd: int, run: RowRun, flat: np.ndarray = flat, at: int = at) -> int:
@@ -143,7 +143,7 @@ def _pass_through(
                 hot[run.at - at : run.at - at + run.nbytes // row_nbytes] = layout.fill
         calls += _each(layout, files, near, read)
         began = time.perf_counter()
-        place(target.rows, dest[at - first : at - first + len(hot)], hot)
+        place(target.rows, dest_index[at - first : at - first + len(hot)], hot)
         copying += time.perf_counter() - began
         target.counters.add(copied_bytes=hot.nbytes)
     return calls, copying
@@ -178,5 +178,5 @@ def _each(
     return calls
 
 
-def _named(layout: Layout, run: RowRun) -> RowsNamed:
-    return RowsNamed(layout, (run.row, run.row + run.nbytes // max(1, layout.row_nbytes)))
+def _named(layout: Layout, run: RowRun) -> error_context:
+    return error_context(layout, (run.row, run.row + run.nbytes // max(1, layout.row_nbytes)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.errors import ClosedError
-from oocloader.order import Piece, place, split
+from oocloader.order import RowSpan, place, split
 
 Job = Callable[[], object]
 # (band, first row, row behind the last, buffer of these rows) -> jobs that fill the buffer
@@ -29,7 +29,7 @@ class _Kept:
     ready: bool = False
 
 
-class Bands:
+class SharedChunks:
     """The shared bands of one array in one pass. Thread-safe.
 
     `wanted(lo, hi)` says how many of the stored rows `lo:hi` the pass delivers.
@@ -38,21 +38,21 @@ class Bands:
     def __init__(self, wanted: Callable[[int, int], int]) -> None:
         self._wanted = wanted
         self._kept: dict[int, _Kept] = {}
-        self._parts: dict[int, Bands] = {}
-        # As in `ReadAhead`: never entered through the condition, for the sake of Ctrl-C.
+        self._parts: dict[int, SharedChunks] = {}
+        # As in `Prefetcher`: never entered through the condition, for the sake of Ctrl-C.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._cancelled = False
 
-    def of_part(self, part: object, first: int) -> Bands:
+    def of_part(self, part: object, first: int) -> SharedChunks:
         """The bands of a part that begins at row `first`."""
         with self._lock:
-            bands = self._parts.get(id(part))
-            if bands is None:
-                bands = Bands(lambda lo, hi: self._wanted(lo + first, hi + first))
-                bands._cancelled = self._cancelled
-                self._parts[id(part)] = bands
-            return bands
+            shared_chunks = self._parts.get(id(part))
+            if shared_chunks is None:
+                shared_chunks = SharedChunks(lambda lo, hi: self._wanted(lo + first, hi + first))
+                shared_chunks._cancelled = self._cancelled
+                self._parts[id(part)] = shared_chunks
+            return shared_chunks
 
     def cancel(self) -> None:
         """Let go of everything, and of every thread that waits for a band."""
@@ -61,34 +61,34 @@ class Bands:
             self._kept.clear()
             self._changed.notify_all()
             parts = list(self._parts.values())
-        for bands in parts:
-            bands.cancel()
+        for shared_chunks in parts:
+            shared_chunks.cancel()
 
     @property
     def kept_nbytes(self) -> int:
         """Memory held for bands that are needed again."""
         with self._lock:
             own = sum(entry.rows.nbytes for entry in self._kept.values() if entry.rows is not None)
-            return own + sum(bands.kept_nbytes for bands in self._parts.values())
+            return own + sum(shared_chunks.kept_nbytes for shared_chunks in self._parts.values())
 
     def jobs(
         self,
-        pieces: Sequence[Piece],
+        spans: Sequence[RowSpan],
         out: np.ndarray,
         *,
         rows: int,
         band_rows: int,
         decode: Decode,
-        direct: Callable[[dict[int, list[Piece]]], list[Job]] | None = None,
+        direct: Callable[[dict[int, list[RowSpan]]], list[Job]] | None = None,
     ) -> list[Job]:
-        """Jobs that bring `pieces` of an array of `rows` rows, kept `band_rows` to a band, into `out`.
+        """Jobs that bring `spans` of an array of `rows` rows, kept `band_rows` to a band, into `out`.
 
-        `direct(pieces by band)` brings the bands that no other window needs to their places, without a
+        `direct(spans by band)` brings the bands that no other window needs to their places, without a
         buffer in between and all of them at once, so that neighbours can be read together.
         """
         jobs: list[Job] = []
-        unshared: dict[int, list[Piece]] = {}
-        for band, parts in split(pieces, band_rows):
+        unshared: dict[int, list[RowSpan]] = {}
+        for band, parts in split(spans, band_rows):
             lo, hi = band * band_rows, min(rows, (band + 1) * band_rows)
             taken = sum(part.rows for part in parts)
             entry, fresh = self._claim(band, taken, self._wanted(lo, hi))
@@ -97,8 +97,8 @@ class Bands:
                     unshared[band] = parts
                     continue
                 whole = parts[0]
-                if len(parts) == 1 and taken == hi - lo and isinstance(whole.dest, slice):
-                    jobs += decode(band, lo, hi, out[whole.dest])
+                if len(parts) == 1 and taken == hi - lo and isinstance(whole.dest_index, slice):
+                    jobs += decode(band, lo, hi, out[whole.dest_index])
                     continue
                 entry, fresh = _Kept(0), True
             if fresh:
@@ -123,7 +123,7 @@ class Bands:
             return entry, True
 
     def _filling(
-        self, entry: _Kept, band: int, lo: int, hi: int, out: np.ndarray, parts: list[Piece], decode: Decode
+        self, entry: _Kept, band: int, lo: int, hi: int, out: np.ndarray, parts: list[RowSpan], decode: Decode
     ) -> list[Job]:
         entry.rows = np.empty((hi - lo, *out.shape[1:]), out.dtype)
         steps = decode(band, lo, hi, entry.rows)
@@ -151,7 +151,7 @@ class Bands:
             entry.ready = True
             self._changed.notify_all()
 
-    def _taking(self, entry: _Kept, lo: int, out: np.ndarray, parts: list[Piece]) -> Job:
+    def _taking(self, entry: _Kept, lo: int, out: np.ndarray, parts: list[RowSpan]) -> Job:
         def take() -> None:
             with self._lock:
                 while not (entry.ready or self._cancelled):
@@ -165,8 +165,8 @@ class Bands:
         return take
 
 
-def _place(entry: _Kept, lo: int, out: np.ndarray, parts: list[Piece]) -> None:
+def _place(entry: _Kept, lo: int, out: np.ndarray, parts: list[RowSpan]) -> None:
     assert entry.rows is not None
     for part in parts:
         rows = entry.rows[part.start - lo : part.stop - lo]
-        place(out, part.dest, rows if part.pick is None else rows[part.pick])
+        place(out, part.dest_index, rows if part.row_index is None else rows[part.row_index])

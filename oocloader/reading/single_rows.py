@@ -8,9 +8,9 @@ from oocloader.reading.files import FileReader
 from oocloader.reading.layout import Layout
 
 
-def lone(pick: np.ndarray, gap: int) -> bool:
+def lone(row_index: np.ndarray, gap: int) -> bool:
     """Whether most picked rows (int64, ascending) have no neighbour within `gap`."""
-    return 2 * int(np.count_nonzero(np.diff(pick) > gap + 1)) >= len(pick)
+    return 2 * int(np.count_nonzero(np.diff(row_index) > gap + 1)) >= len(row_index)
 
 
 def read_lone(layout: Layout, files: FileReader, rows: np.ndarray, out: np.ndarray) -> int:

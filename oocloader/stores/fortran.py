@@ -1,7 +1,7 @@
 """Rows of an array kept column by column (`.npy` with fortran_order), without holding the whole of it.
 
 In such a file the values of one element of the sample, for all rows, lie next to each other: a *run*.
-Some rows are a piece out of every run, so they are read in bands of many rows.
+Some rows are a span out of every run, so they are read in bands of many rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from oocloader.memory import Cost, banded_cost
 from oocloader.metrics import Counters
-from oocloader.order import Piece
-from oocloader.reading import JOB_NBYTES, Box, FileReader, Files, Grain, Job, Target, runs_of
+from oocloader.order import RowSpan
+from oocloader.reading import JOB_NBYTES, Box, ChunkGeometry, FileReader, Files, Job, Target, runs_of
 
 BAND_NBYTES = 32 << 20
 # Pieces of neighbouring runs this close are read with one call: each call costs more than the bytes between.
@@ -26,8 +26,8 @@ class FortranReader:
     """Rows of the only array of a file of runs, which begins at byte `offset` of the only file."""
 
     row_access = False
-    starts: tuple[int, ...] = (0,)
-    gathered_nbytes = 0
+    chunk_origins: tuple[int, ...] = (0,)
+    mapped_nbytes = 0
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, files: Files, offset: int) -> None:
         self._files = FileReader(files)
@@ -42,10 +42,10 @@ class FortranReader:
         self.chunk_rows: int | None = min(shape[0], max(1, BAND_NBYTES // row_nbytes))
         self.scratch_nbytes = JOB_NBYTES + self.chunk_rows * row_nbytes
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         assert self.chunk_rows is not None
-        return target.bands.jobs(
-            pieces,
+        return target.shared_chunks.jobs(
+            spans,
             target.rows,
             rows=self.shape[0],
             band_rows=self.chunk_rows,
@@ -53,9 +53,9 @@ class FortranReader:
         )
 
     @property
-    def grain(self) -> Grain:
+    def chunk_geometry(self) -> ChunkGeometry:
         axes = range(len(self.shape))
-        return Grain((1,) * len(axes), tuple(reversed(axes)))
+        return ChunkGeometry((1,) * len(axes), tuple(reversed(axes)))
 
     @property
     def run_nbytes(self) -> int:
@@ -76,16 +76,16 @@ class FortranReader:
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
 
-    def view(self, pieces: Sequence[Piece]) -> np.ndarray | None:
+    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
         return None
 
-    def view_again(self) -> np.ndarray | None:
+    def fresh_view(self) -> np.ndarray | None:
         return None
 
-    def cost(self, pieces: Sequence[Piece]) -> Cost:
+    def cost(self, spans: Sequence[RowSpan]) -> Cost:
         assert self.chunk_rows is not None
         row_nbytes = len(self._places) * self.dtype.itemsize
-        return banded_cost(pieces, rows=self.shape[0], band_rows=self.chunk_rows, row_nbytes=row_nbytes)
+        return banded_cost(spans, rows=self.shape[0], band_rows=self.chunk_rows, row_nbytes=row_nbytes)
 
     def close(self) -> None:
         self._files.close()
@@ -125,8 +125,8 @@ class FortranReader:
                     found = np.empty((last - first, hi - lo), self._stored_dtype)
                     total = found.nbytes
                     for run in range(last - first):
-                        piece = found[run].view(np.uint8)
-                        calls += self._files.read(fd, 0, begin + run * run_nbytes, piece)
+                        span = found[run].view(np.uint8)
+                        calls += self._files.read(fd, 0, begin + run * run_nbytes, span)
             read_at = time.perf_counter()
             flat = out.reshape(hi - lo, -1)
             flat[:, self._places[first:last]] = found.T

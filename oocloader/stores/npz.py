@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from oocloader.errors import OocloaderError, StoreError
-from oocloader.reading import Box, FileReader, Files, Grain, LibraryReader, RowReader, runs_of
+from oocloader.reading import Box, ChunkGeometry, FileReader, Files, LibraryReader, RowReader, runs_of
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.fortran import BAND_NBYTES
 from oocloader.stores.inflate import InflatedBytes
@@ -109,7 +109,7 @@ def _inflating(
             store=path,
             array=name,
             close=file.close,
-            grain=Grain((1,) * len(header.shape), tuple(reversed(range(len(header.shape)))))
+            chunk_geometry=ChunkGeometry((1,) * len(header.shape), tuple(reversed(range(len(header.shape)))))
             if columns
             else None,
             read_box=(lambda box, out: _read_box(source, header, box, out)) if columns else None,

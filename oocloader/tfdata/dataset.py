@@ -51,7 +51,7 @@ class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no
     def __len__(self) -> int:
         if self._epochs is None:
             raise TypeError("The dataset is infinite.")
-        return self._source.feed.batches * self._epochs
+        return self._source.read_config.batches * self._epochs
 
     def cardinality(self, name: str | None = None) -> tf.Tensor:
         del name

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from oocloader.errors import ClosedError, SettingError, TracingError, in_forked_child
-from oocloader.pipeline import Pass
+from oocloader.pipeline import EpochPass
 from oocloader.reading import ALIGNMENT, allocate
 from oocloader.tfdata import gpu_memory
 
@@ -135,8 +135,8 @@ class Batches(Iterator[Any]):
 
     def __init__(
         self,
-        begin: Callable[[], tuple[Pass, Iterator[Any]]],
-        finish: Callable[[Sequence[tf.Tensor], Pass, int], Any],
+        begin: Callable[[], tuple[EpochPass, Iterator[Any]]],
+        finish: Callable[[Sequence[tf.Tensor], EpochPass, int], Any],
         *,
         owner: object,
         passes: int | None,
@@ -144,7 +144,7 @@ class Batches(Iterator[Any]):
         device: str,
         element_spec: Any,
     ) -> None:
-        self._running: tuple[Pass, Iterator[Any]] | None = None
+        self._running: tuple[EpochPass, Iterator[Any]] | None = None
         self._process = os.getpid()
         self._begin = begin
         self._finish = finish
@@ -191,7 +191,7 @@ class Batches(Iterator[Any]):
                 self._end(0)
                 raise
             # A pass is over with its last batch: nobody may ask for one more.
-            if running.deliver():
+            if running.take_batches():
                 self._short = self._short or running.short
                 self._end(None if self._left is None else self._left - 1)
             running.counters.delivered(asked, time.perf_counter())
@@ -243,7 +243,7 @@ class Batches(Iterator[Any]):
         if self._closed:
             raise _gave_up()
 
-    def _fill(self, running: Pass, windows: Iterator[Any]) -> None:
+    def _fill(self, running: EpochPass, windows: Iterator[Any]) -> None:
         began = time.perf_counter()
         try:
             arrays = next(windows)
@@ -277,13 +277,13 @@ def _asks_keras() -> bool:
     return caller.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tf_keras")
 
 
-def _give_up(running: Pass, windows: Iterator[Any]) -> None:
+def _give_up(running: EpochPass, windows: Iterator[Any]) -> None:
     """End a pass. With the last reference to `windows`, TensorFlow waits for its threads that make them."""
     running.close()
     del windows
 
 
-def _never_free(running: tuple[Pass, Iterator[Any]]) -> None:
+def _never_free(running: tuple[EpochPass, Iterator[Any]]) -> None:
     """Keep windows beyond the end of the interpreter, which empties every list."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(running))
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from oocloader.errors import ClosedError, DataError, OocloaderError, in_forked_child
 from oocloader.order import Position
-from oocloader.pipeline import Border, Feed, HostRows, Pass, Resident, Seeds, load, numbers_of
+from oocloader.pipeline import EpochPass, HostRows, NextEpoch, ReadConfig, Resident, Seeds, load, numbers_of
 from oocloader.tfdata import device as devices
 from oocloader.tfdata.element import Element, Finish, one_line
 
@@ -34,7 +34,7 @@ class Source:
 
     def __init__(
         self,
-        feed: Feed,
+        read_config: ReadConfig,
         element: Element,
         *,
         device: str,
@@ -44,40 +44,40 @@ class Source:
         resident: Resident | None = None,
     ) -> None:
         self.device = device
-        self._stored = feed
+        self._stored = read_config
         self._resident = resident
         self._kept: HostRows | devices.DeviceRows | None = None
-        self._numbers: Feed | None = None
+        self._numbers: ReadConfig | None = None
         if resident is not None and devices.is_host(device):
-            self._kept = HostRows(feed)
-            feed = self._kept.feed
+            self._kept = HostRows(read_config)
+            read_config = self._kept.read_config
         elif resident is not None:
-            self._numbers = numbers_of(feed)
+            self._numbers = numbers_of(read_config)
         self._filled = resident is None or (isinstance(self._kept, HostRows) and self._kept.complete)
-        self.feed = feed
-        self.last_pass: Pass | None = None
+        self.read_config = read_config
+        self.last_pass: EpochPass | None = None
         self._next_position = next_position
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._filling = threading.Lock()
-        self._begun: Pass | None = None
+        self._begun: EpochPass | None = None
         self._live: weakref.WeakSet[devices.Batches] = weakref.WeakSet()
-        self._running: weakref.WeakSet[Pass] = weakref.WeakSet()
+        self._running: weakref.WeakSet[EpochPass] = weakref.WeakSet()
         self._closed = False
         self._said = False
-        batch = feed.batch_size if feed.drop_remainder else None
-        self._finish = Finish(element, _specs(feed, batch), table)
+        batch = read_config.batch_size if read_config.drop_remainder else None
+        self._finish = Finish(element, _specs(read_config, batch), table)
         self.seeded = element.seeded
         self._transforms = element.transform is not None
         self._drawn: tuple[int, Seeds] | None = None
         # The closures live as long as the process or the border, so they hold the source weakly.
         source = weakref.ref(self)
 
-        def coming_pass() -> tuple[Feed, Position] | None:
+        def coming_pass() -> tuple[ReadConfig, Position] | None:
             found, at = source(), coming()
-            return None if found is None or at is None else (found._device_feed, at)
+            return None if found is None or at is None else (found._device_config, at)
 
-        self._border = Border(partial(_pass_at, pauses=self.crosses), coming_pass)
+        self._next_epoch = NextEpoch(partial(_pass_at, pauses=self.crosses), coming_pass)
 
         def crossing() -> Iterator[tuple[np.ndarray, ...]]:
             return _device_windows(source, _alive(source).begun())
@@ -89,7 +89,7 @@ class Source:
         self._crossing: tf.data.Dataset | None = None
         if self.crosses:
             with tf.device("/CPU:0"):
-                found = tf.data.Dataset.from_generator(crossing, output_signature=_specs(self._device_feed))
+                found = tf.data.Dataset.from_generator(crossing, output_signature=_specs(self._device_config))
                 self._crossing = devices.cross(found, device)
 
     @property
@@ -97,47 +97,49 @@ class Source:
         return self._finish.element_spec
 
     @property
-    def _device_feed(self) -> Feed:
+    def _device_config(self) -> ReadConfig:
         """What passes to the device read from."""
-        return self._numbers or self.feed
+        return self._numbers or self.read_config
 
     @property
     def crosses(self) -> bool:
         """Whether windows are copied to another device than the host."""
         return not devices.is_host(self.device)
 
-    def take(self, feed: Feed) -> None:
-        """Go on with `feed`: the same rows in other windows, from where they are read now."""
-        feed = dataclasses.replace(feed, readers=self._stored.readers)
-        self._stored = feed
+    def take(self, read_config: ReadConfig) -> None:
+        """Go on with `read_config`: the same rows in other windows, from where they are read now."""
+        read_config = dataclasses.replace(read_config, readers=self._stored.readers)
+        self._stored = read_config
         kept = self._kept
-        self.feed = (
-            dataclasses.replace(feed, readers=kept.feed.readers) if isinstance(kept, HostRows) else feed
+        self.read_config = (
+            dataclasses.replace(read_config, readers=kept.read_config.readers)
+            if isinstance(kept, HostRows)
+            else read_config
         )
         if self._numbers is not None:
-            self._numbers = numbers_of(feed)
+            self._numbers = numbers_of(read_config)
 
-    def begin(self, *, to_device: bool = False) -> Pass:
+    def begin(self, *, to_device: bool = False) -> EpochPass:
         """The next pass, to the device or to a pipeline of tf.data's."""
         self.refuse()
         at = self._next_position()
         if to_device:
-            started = self._border.begin((self._device_feed, at))
+            started = self._next_epoch.begin((self._device_config, at))
         else:
-            started = _pass_at((self.feed, at), pauses=True)
+            started = _pass_at((self.read_config, at), pauses=True)
         self._running.add(started)
         self.last_pass = started
         if to_device or self._numbers is None:
             self._fill(started)
         return started
 
-    def begun(self) -> Pass:
+    def begun(self) -> EpochPass:
         """The pass that `begin_windows` has just begun, for the generator that has it cross."""
         started, self._begun = self._begun, None
         assert started is not None
         return started
 
-    def begin_windows(self) -> tuple[Pass, Iterator[Any]]:
+    def begin_windows(self) -> tuple[EpochPass, Iterator[Any]]:
         """The next pass and its windows on the device."""
         with self._starting:
             started = self.begin(to_device=True)
@@ -147,7 +149,7 @@ class Source:
             # The generator takes its pass when the first window is asked for, so the lock is held until then.
             return started, _Fetched(iter(self._crossing))
 
-    def _fill(self, started: Pass) -> None:
+    def _fill(self, started: EpochPass) -> None:
         """Bring all rows to where they are kept, before the first pass that needs them; it counts them."""
         with self._filling:
             if self._filled or self._resident is None:
@@ -155,8 +157,8 @@ class Source:
             began = time.perf_counter()
             kept = self._kept
             if kept is None:
-                rows = len(self.feed.order.rows)
-                shapes = [((rows, *reader.shape[1:]), reader.dtype) for reader in self.feed.readers]
+                rows = len(self.read_config.order.rows)
+                shapes = [((rows, *reader.shape[1:]), reader.dtype) for reader in self.read_config.readers]
                 kept = devices.DeviceRows(shapes, self.device)
             try:
                 read = load(self._stored, self._resident, kept.put, begun=self._running.add)
@@ -179,7 +181,7 @@ class Source:
             self._finished,
             owner=owner,
             passes=passes,
-            batch_size=self.feed.batch_size,
+            batch_size=self.read_config.batch_size,
             device=self.device,
             element_spec=self.element_spec,
         )
@@ -197,26 +199,26 @@ class Source:
                 "on the device"
             )
         self._finish.prepare("/CPU:0")
-        feed = self.feed
-        specs = _specs(feed)
+        read_config = self.read_config
+        specs = _specs(read_config)
         if self.seeded:
             # Batches do not know their number here: every row brings the seed of its batch along.
             specs = (*specs, tf.TensorSpec((None,), tf.int64))
         with tf.device("/CPU:0"):
             dataset = self._host_windows(specs)
-            if feed.order.shard[1] == 1:
-                dataset = dataset.rebatch(feed.batch_size, drop_remainder=feed.drop_remainder)
+            if read_config.order.shard[1] == 1:
+                dataset = dataset.rebatch(read_config.batch_size, drop_remainder=read_config.drop_remainder)
             else:
                 # The last batch of a shard may have been halved: it must not be put together again.
                 dataset = dataset.flat_map(
                     lambda *window: tf.data.Dataset.from_tensors(window).rebatch(
-                        feed.batch_size, drop_remainder=feed.drop_remainder
+                        read_config.batch_size, drop_remainder=read_config.drop_remainder
                     )
                 )
             mapped = tf.autograph.experimental.do_not_convert(lambda arrays, _: self._mapped(*arrays))
             # The name is how an error in it is told.
             name = "transform" if self._transforms else None
-            dataset = _numbered(dataset, feed.batches).map(mapped, name=name)
+            dataset = _numbered(dataset, read_config.batches).map(mapped, name=name)
             if passes != 1:
                 dataset = dataset.repeat(passes)
             return dataset.prefetch(1)
@@ -233,18 +235,18 @@ class Source:
         self._closed = True
         for iterator in list(self._live):
             iterator.close()
-        self._border.close()
+        self._next_epoch.close()
         for started in list(self._running):
             started.close()
             started.forget()
-        for feed in (self.feed, self._stored, self._numbers):
-            for pool in feed.pools if feed is not None else ():
+        for read_config in (self.read_config, self._stored, self._numbers):
+            for pool in read_config.pools if read_config is not None else ():
                 pool.clear()
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.close()
 
-    def _finished(self, arrays: Sequence[tf.Tensor], running: Pass, number: int) -> Any:
+    def _finished(self, arrays: Sequence[tf.Tensor], running: EpochPass, number: int) -> Any:
         """The element of batch `number` of a pass, on the device."""
         if self._numbers is not None:
             kept = self._kept
@@ -261,7 +263,7 @@ class Source:
                 ) from error
             raise
 
-    def seed_rows(self, running: Pass, first: int, rows: int) -> np.ndarray:
+    def seed_rows(self, running: EpochPass, first: int, rows: int) -> np.ndarray:
         """The seed of its batch for each row of a pass from row `first` on, packed: int64 (rows,)."""
         begin, lengths = running.batches_of(first, rows)
         return np.repeat(self._seeds(running.epoch).packed(begin, begin + len(lengths)), lengths)
@@ -269,7 +271,7 @@ class Source:
     def _seeds(self, epoch: int) -> Seeds:
         found = self._drawn
         if found is None or found[0] != epoch:
-            found = self._drawn = (epoch, Seeds(self.feed.order.seed, epoch))
+            found = self._drawn = (epoch, Seeds(self.read_config.order.seed, epoch))
         return found[1]
 
     def _mapped(self, *arrays: tf.Tensor) -> Any:
@@ -281,9 +283,10 @@ class Source:
         return self._finish(arrays, seed, "/CPU:0")
 
 
-def _specs(feed: Feed, rows: int | None = None) -> tuple[tf.TensorSpec, ...]:
+def _specs(read_config: ReadConfig, rows: int | None = None) -> tuple[tf.TensorSpec, ...]:
     return tuple(
-        tf.TensorSpec((rows, *reader.shape[1:]), tf.dtypes.as_dtype(reader.dtype)) for reader in feed.readers
+        tf.TensorSpec((rows, *reader.shape[1:]), tf.dtypes.as_dtype(reader.dtype))
+        for reader in read_config.readers
     )
 
 
@@ -301,10 +304,17 @@ def _numbered(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
     return tf.data.Dataset.zip(endless, tf.data.Dataset.range(count))
 
 
-def _pass_at(at: tuple[Feed, Position], taken: Callable[[], None] | None = None, *, pauses: bool) -> Pass:
-    feed, position = at
-    return Pass(
-        feed, position.epoch, start=position.batches, history=position.history, taken=taken, pauses=pauses
+def _pass_at(
+    at: tuple[ReadConfig, Position], taken: Callable[[], None] | None = None, *, pauses: bool
+) -> EpochPass:
+    read_config, position = at
+    return EpochPass(
+        read_config,
+        position.epoch,
+        start=position.batches,
+        history=position.history,
+        taken=taken,
+        pauses=pauses,
     )
 
 
@@ -315,7 +325,7 @@ def _alive(source: weakref.ref[Source]) -> Source:
     return found
 
 
-def _device_windows(source: weakref.ref[Source], started: Pass) -> Iterator[tuple[np.ndarray, ...]]:
+def _device_windows(source: weakref.ref[Source], started: EpochPass) -> Iterator[tuple[np.ndarray, ...]]:
     """The windows of a pass on their way to the device."""
     crosses = _alive(source).crosses
     for arrays in started.windows():
@@ -333,7 +343,7 @@ def _host_windows(source: weakref.ref[Source]) -> Iterator[tuple[np.ndarray, ...
         started = found.begin()
     except OocloaderError as error:
         raise error.with_traceback(None) from None
-    found.feed.progress.unseen = True
+    found.read_config.progress.unseen = True
     seeded = found.seeded
     row = started.first_row
     del found

@@ -30,7 +30,7 @@ from oocloader.conversion.shuffling import ShuffledRows, order_of
 from oocloader.conversion.thread_steps import in_steps
 from oocloader.conversion.transposing import TransposedRows, turn
 from oocloader.errors import ChangedError, ClosedError, DataError, SettingError, StoreError
-from oocloader.order.permutation import Scattered
+from oocloader.order.permutation import RandomPermutation
 from oocloader.reading.boxes import Box
 from oocloader.stores import open_store
 
@@ -237,7 +237,7 @@ def test_the_order_is_always_the_same() -> None:
     assert order_of(100_000, 42).stretch(0, 5).tolist() == [16599, 1200, 15157, 73918, 21275]
     assert order_of(100_000, 2**64 + 42).stretch(0, 5).tolist() == [69812, 65251, 55929, 47528, 65391]
     # A loader of the same seed and number of rows puts them in another order.
-    assert Scattered(42, 0, 100_000).stretch(0, 5).tolist() != [16599, 1200, 15157, 73918, 21275]
+    assert RandomPermutation(42, 0, 100_000).stretch(0, 5).tolist() != [16599, 1200, 15157, 73918, 21275]
 
 
 @pytest.mark.parametrize("bucket_rows", [1, 7, 100, 1000])

@@ -13,7 +13,7 @@ from oocloader.reading.row_reader import GATHERED_NBYTES
 def made(
     name: str, row_nbytes: int, *, row_access: bool, chunk_rows: int | None = 64, mapped: int = 0
 ) -> Column:
-    return Column(name, row_nbytes, row_nbytes, chunk_rows, 1000, row_access, gathered_nbytes=mapped)
+    return Column(name, row_nbytes, row_nbytes, chunk_rows, 1000, row_access, mapped_nbytes=mapped)
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_thread_may_make_some_of_a_mapping_resident(
 ) -> None:
     labels = made("y", 8, row_access=True)
     (x, y), found = gathered([made("x", 8, row_access=True, mapped=mapped), labels], budget_nbytes)
-    assert (x.scratch_nbytes, x.gathered_nbytes, found) == (scratch, mapped, bounded)
+    assert (x.scratch_nbytes, x.mapped_nbytes, found) == (scratch, mapped, bounded)
     assert y == labels

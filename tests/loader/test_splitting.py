@@ -77,7 +77,7 @@ def test_by_row_takes_from_everywhere_and_the_seed_decides() -> None:
 def test_the_same_rows_are_held_out_in_every_release() -> None:
     """Models that were trained on the others rely on these very numbers."""
     assert members(by_row(RowSet(0, 30), 6, seed=0, total=30)[1]).tolist() == GOLDEN_ROWS
-    _, val = by_block(RowSet(0, 30), 6, seed=0, total=30, block=4, starts=(0,))
+    _, val = by_block(RowSet(0, 30), 6, seed=0, total=30, block=4, chunk_origins=(0,))
     assert members(val).tolist() == GOLDEN_BLOCKS
 
 
@@ -89,19 +89,23 @@ GOLDEN_BLOCKS = [0, 1, 2, 3, 28, 29]
     rows=row_sets(),
     seed=SEEDS,
     block=st.integers(1, 100),
-    starts=st.sets(st.integers(1, 400), max_size=3).map(lambda found: (0, *sorted(found))),
+    chunk_origins=st.sets(st.integers(1, 400), max_size=3).map(lambda found: (0, *sorted(found))),
     fraction=st.floats(0.05, 0.95),
 )
-def test_by_block(rows: RowSet, seed: int, block: int, starts: tuple[int, ...], fraction: float) -> None:
+def test_by_block(
+    rows: RowSet, seed: int, block: int, chunk_origins: tuple[int, ...], fraction: float
+) -> None:
     held = max(1, round(fraction * len(rows)))
     stored = members(rows)
-    part = np.searchsorted(starts, stored, side="right") - 1
-    cells = list(zip(part.tolist(), ((stored - np.array(starts)[part]) // block).tolist(), strict=True))
+    part = np.searchsorted(chunk_origins, stored, side="right") - 1
+    cells = list(
+        zip(part.tolist(), ((stored - np.array(chunk_origins)[part]) // block).tolist(), strict=True)
+    )
     if len(set(cells)) < 2:
         with pytest.raises(SettingError, match="one block"):
-            by_block(rows, held, seed=seed, total=500, block=block, starts=starts)
+            by_block(rows, held, seed=seed, total=500, block=block, chunk_origins=chunk_origins)
         return
-    train, val = by_block(rows, held, seed=seed, total=500, block=block, starts=starts)
+    train, val = by_block(rows, held, seed=seed, total=500, block=block, chunk_origins=chunk_origins)
     check_parts(rows, train, val)
     inside = set(members(val).tolist())
     for cell in set(cells):
@@ -137,7 +141,7 @@ def test_stratified(rows: RowSet, seed: int, classes: int, data: st.DataObject) 
 def test_labels_are_those_of_the_rows(
     rows: RowSet, shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oocloader.loader.splitting.BLOCK", 96)  # several pieces
+    monkeypatch.setattr("oocloader.loader.splitting.BLOCK", 96)  # several spans
     labels = (np.arange(400) * 7 % 11).astype(dtype).reshape(shape)
     with open_store(labels) as store:
         found = labels_of(store["array"], rows)
@@ -155,7 +159,7 @@ def test_labels_must_be_one_whole_number_a_row(labels: np.ndarray) -> None:
 
 
 def made(name: str, row_nbytes: int, chunk_rows: int | None, *, row_access: bool = False) -> Column:
-    return Column(name, row_nbytes, row_nbytes, chunk_rows, 1000, row_access, starts=(0, row_nbytes))
+    return Column(name, row_nbytes, row_nbytes, chunk_rows, 1000, row_access, chunk_origins=(0, row_nbytes))
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,17 @@ def made(
     seed: int = 5,
     block: int = 10,
     window: int = 100,
-    starts: tuple[int, ...] = (0,),
+    chunk_origins: tuple[int, ...] = (0,),
     batch_size: int = 32,
     drop_remainder: bool = False,
 ) -> Identity:
     order = Order(
-        rows or RowSet(0, 500), shuffle=shuffle, seed=seed, block=block, window=window, starts=starts
+        rows or RowSet(0, 500),
+        shuffle=shuffle,
+        seed=seed,
+        block=block,
+        window=window,
+        chunk_origins=chunk_origins,
     )
     held = arrays or {"x": np.zeros((500, 4), np.float32), "y": np.zeros(500, np.int64)}
     with open_store(held) as store:
@@ -77,13 +82,18 @@ def test_under_a_kilobyte_whatever_the_names() -> None:
     arrays: dict[str, Any] = {f"{'träge' * 20}{at}": np.zeros((500, 3), np.int16) for at in range(30)}
     picked = np.arange(0, 500, 3)
     told = made(
-        arrays=arrays, rows=RowSet(0, 499, picked), seed=2**64 - 1, starts=tuple(range(0, 500, 7))
+        arrays=arrays, rows=RowSet(0, 499, picked), seed=2**64 - 1, chunk_origins=tuple(range(0, 500, 7))
     ).state(Position(2**32 - 1, 10**12, tuple((1000, 10**6) for _ in range(10))), 10**6)
     assert len(json.dumps(told)) < 1000
     renamed = {f"{name}!": array for name, array in arrays.items()}
     with pytest.raises(DataError):
         saved(told).refuse_other(
-            made(arrays=renamed, rows=RowSet(0, 499, picked), seed=2**64 - 1, starts=tuple(range(0, 500, 7)))
+            made(
+                arrays=renamed,
+                rows=RowSet(0, 499, picked),
+                seed=2**64 - 1,
+                chunk_origins=tuple(range(0, 500, 7)),
+            )
         )
 
 

@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import pytest
 
-from oocloader.memory.alignment import BLOCK, Column, Cuts, cuts
+from oocloader.memory.alignment import BLOCK, ChunkAlignment, Column, cuts
 from oocloader.memory.sizes import MIB
 
 
 def column(
-    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, starts: tuple[int, ...] = (0,)
+    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, chunk_origins: tuple[int, ...] = (0,)
 ) -> Column:
-    return Column("x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, starts=starts)
+    return Column(
+        "x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, chunk_origins=chunk_origins
+    )
 
 
 @pytest.mark.parametrize(
     ("columns", "found"),
     [
-        ([column(10, None, access=True)], Cuts(1, 1, (0,))),
-        ([column(10, 64)], Cuts(64, 64, (0,))),
-        ([column(10, 64), column(500, 100)], Cuts(1600, 100, (0,))),
-        ([column(300, 64), column(300, 100)], Cuts(1600, 1600, (0,))),
-        ([column(300, 64), column(500, 100)], Cuts(100, 100, (0,))),  # 1,600 rows would be too much
-        ([column(8, 5000), column(12288, 256)], Cuts(256, 256, (0,))),
-        ([column(8, 128), column(12288, 256)], Cuts(256, 256, (0,))),
-        ([column(8, 512), column(200, 256)], Cuts(512, 256, (0,))),
+        ([column(10, None, access=True)], ChunkAlignment(1, 1, (0,))),
+        ([column(10, 64)], ChunkAlignment(64, 64, (0,))),
+        ([column(10, 64), column(500, 100)], ChunkAlignment(1600, 100, (0,))),
+        ([column(300, 64), column(300, 100)], ChunkAlignment(1600, 1600, (0,))),
+        ([column(300, 64), column(500, 100)], ChunkAlignment(100, 100, (0,))),  # 1,600 rows would be too much
+        ([column(8, 5000), column(12288, 256)], ChunkAlignment(256, 256, (0,))),
+        ([column(8, 128), column(12288, 256)], ChunkAlignment(256, 256, (0,))),
+        ([column(8, 512), column(200, 256)], ChunkAlignment(512, 256, (0,))),
         # What is decoded goes before what is larger, if it is not small beside it.
-        ([column(100, 100, access=True), column(8, 64)], Cuts(1600, 64, (0,))),
-        ([column(1000, None, access=True), column(100, 64)], Cuts(64, 64, (0,))),
-        ([column(12288, None, access=True), column(8, 5000)], Cuts(1, 1, (0,))),
-        ([column(12288, None, access=True), column(8, 64)], Cuts(64, 1, (0,))),
-        ([column(10, 100, access=True)], Cuts(100, 1, (0,))),
-        ([column(BLOCK, 100, access=True)], Cuts(1, 1, (0,))),
-        ([column(10, 64, starts=(0, 100))], Cuts(64, 64, (0, 100))),
-        ([column(10, 64, starts=(0, 100)), column(1, 10)], Cuts(64, 64, (0, 100))),
-        ([column(10, 64, starts=(0, 100)), column(1, 10, starts=(0, 100))], Cuts(320, 320, (0, 100))),
+        ([column(100, 100, access=True), column(8, 64)], ChunkAlignment(1600, 64, (0,))),
+        ([column(1000, None, access=True), column(100, 64)], ChunkAlignment(64, 64, (0,))),
+        ([column(12288, None, access=True), column(8, 5000)], ChunkAlignment(1, 1, (0,))),
+        ([column(12288, None, access=True), column(8, 64)], ChunkAlignment(64, 1, (0,))),
+        ([column(10, 100, access=True)], ChunkAlignment(100, 1, (0,))),
+        ([column(BLOCK, 100, access=True)], ChunkAlignment(1, 1, (0,))),
+        ([column(10, 64, chunk_origins=(0, 100))], ChunkAlignment(64, 64, (0, 100))),
+        ([column(10, 64, chunk_origins=(0, 100)), column(1, 10)], ChunkAlignment(64, 64, (0, 100))),
+        (
+            [column(10, 64, chunk_origins=(0, 100)), column(1, 10, chunk_origins=(0, 100))],
+            ChunkAlignment(320, 320, (0, 100)),
+        ),
     ],
 )
-def test_cuts(columns: list[Column], found: Cuts) -> None:
+def test_cuts(columns: list[Column], found: ChunkAlignment) -> None:
     assert cuts(columns, shuffle=True) == found
 
 
@@ -78,5 +83,5 @@ def test_blocks_are_so_small_that_a_window_asked_for_mixes(
 
 def test_larger_chunks_that_need_no_decoding_are_kept_whole_in_stored_order() -> None:
     raw = [column(12288, 1000, access=True)]
-    assert cuts(raw, shuffle=True) == Cuts(1, 1, (0,))
-    assert cuts(raw, shuffle=False) == Cuts(1000, 1, (0,))
+    assert cuts(raw, shuffle=True) == ChunkAlignment(1, 1, (0,))
+    assert cuts(raw, shuffle=False) == ChunkAlignment(1000, 1, (0,))

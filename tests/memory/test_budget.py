@@ -35,9 +35,11 @@ def sizes(rows: int, *columns: Column, **options: Any) -> Sizes:
 
 
 def column(
-    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, starts: tuple[int, ...] = (0,)
+    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, chunk_origins: tuple[int, ...] = (0,)
 ) -> Column:
-    return Column("x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, starts=starts)
+    return Column(
+        "x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, chunk_origins=chunk_origins
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def columns(draw: st.DrawFn) -> Column:
         draw(st.integers(1, 3000)) if not access else draw(st.none() | st.integers(1, 3000)),
         draw(st.integers(0, 4 * MIB)),
         row_access=access,
-        starts=draw(st.sampled_from([(0,), (0, 700)])),
+        chunk_origins=draw(st.sampled_from([(0,), (0, 700)])),
     )
 
 
@@ -132,7 +134,7 @@ def test_written_budgets_are_kept(request: Request) -> None:
     assert found is not None
     assert 1 <= found.block <= found.window <= rows
     assert 1 <= found.threads <= options["threads"]
-    assert 1 <= found.ahead <= 3
+    assert 1 <= found.prefetch_windows <= 3
     for name, nbytes in (("host_memory", found.host_nbytes), ("device_memory", found.device_nbytes)):
         assert options[name] is None or nbytes <= options[name]
     # What was measured bounds as well.
@@ -141,9 +143,9 @@ def test_written_budgets_are_kept(request: Request) -> None:
     row_nbytes = sum(column.row_nbytes for column in columns)
     staged = found.window_nbytes + options["batch_size"] * row_nbytes
     assert found.window_nbytes == found.window * row_nbytes
-    assert (found.host.ahead, found.host.in_use) == (found.ahead * staged, staged)
+    assert (found.host.prefetched, found.host.in_use) == (found.prefetch_windows * staged, staged)
     assert found.host.decoding == found.threads * max(column.scratch_nbytes for column in columns)
-    assert found.host.mapped == (sum(c.gathered_nbytes for c in columns) if found.gather else 0)
+    assert found.host.mapped == (sum(c.mapped_nbytes for c in columns) if found.gather else 0)
     assert found.host_nbytes == sum(dataclasses.astuple(found.host))
     assert found.device.windows == 3 * staged
     assert found.device.batches == 2 * options["batch_size"] * sum(c.delivered_row_nbytes for c in columns)
@@ -228,7 +230,7 @@ def test_what_makes_the_order_is_the_same_everywhere(request: Request, data: st.
     assume(here is not None and there is not None)
     assert here is not None
     assert there is not None
-    assert (here.block, here.window, here.starts) == (there.block, there.window, there.starts)
+    assert (here.block, here.window, here.chunk_origins) == (there.block, there.window, there.chunk_origins)
 
 
 @given(request=requests())
@@ -241,7 +243,7 @@ def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
         rows * column.row_nbytes
         for column in columns
         if not column.row_access
-        and (found.block % (column.chunk_rows or 1) or column.starts != found.starts)
+        and (found.block % (column.chunk_rows or 1) or column.chunk_origins != found.chunk_origins)
         and found.window < rows
     )
     assert found.host.kept == kept
@@ -252,11 +254,11 @@ def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
 
 
 def test_chunks_of_parts_that_begin_elsewhere_are_counted() -> None:
-    alike = [column(300, 64, starts=(0, 100)), column(200, 64, starts=(0, 100))]
-    apart = [column(300, 64, starts=(0, 100)), column(200, 64)]
+    alike = [column(300, 64, chunk_origins=(0, 100)), column(200, 64, chunk_origins=(0, 100))]
+    apart = [column(300, 64, chunk_origins=(0, 100)), column(200, 64)]
     kept = sizes(10**6, *apart).host_nbytes - sizes(10**6, *alike).host_nbytes
     assert kept == 10**6 * 200
-    assert sizes(10**6, *apart).starts == (0, 100)
+    assert sizes(10**6, *apart).chunk_origins == (0, 100)
 
 
 def test_fewer_threads_where_memory_is_short() -> None:
@@ -267,10 +269,10 @@ def test_fewer_threads_where_memory_is_short() -> None:
 
 
 def test_memory_decides_how_far_to_read_ahead() -> None:
-    def ahead(nbytes: int) -> int:
-        return sizes(80_000, RAW, window=1365, free_host_memory=nbytes).ahead
+    def prefetch_windows(nbytes: int) -> int:
+        return sizes(80_000, RAW, window=1365, free_host_memory=nbytes).prefetch_windows
 
-    assert [ahead(nbytes) for nbytes in (37 * MIB, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
+    assert [prefetch_windows(nbytes) for nbytes in (37 * MIB, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import oocloader as ooc
 from numbered import rows_array
-from oocloader.memory.cost import Cost, banded_cost, piece_of, row_count, rows_by_band, spans
+from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count, rows_by_band, span_of
 from oocloader.metrics.counters import Counters
 from oocloader.order.order import RowSet
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.reading.row_reader import RowReader, Target
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 ROWS = 700
 SAMPLE = (8, 16)  # rows of 128 bytes
@@ -29,31 +29,31 @@ SOME = RowSet(3, 644, np.array([3, 4, 5, 64, 200, 201, 643], np.int64))
 THIRDS = RowSet(0, 700, np.arange(0, 700, 3, dtype=np.int64))
 
 
-def piece(start: int, stop: int, pick: list[int] | None = None) -> Piece:
-    rows = stop - start if pick is None else len(pick)
-    return Piece(start, stop, None if pick is None else np.array(pick, np.int64), slice(0, rows))
+def span(start: int, stop: int, row_index: list[int] | None = None) -> RowSpan:
+    rows = stop - start if row_index is None else len(row_index)
+    return RowSpan(start, stop, None if row_index is None else np.array(row_index, np.int64), slice(0, rows))
 
 
 @pytest.mark.parametrize(
-    ("pieces", "band_rows", "expected"),
+    ("spans", "band_rows", "expected"),
     [
         ([], 10, {}),
-        ([piece(0, 10)], 10, {0: 10}),
-        ([piece(9, 21)], 10, {0: 1, 1: 10, 2: 1}),
-        ([piece(0, 4), piece(6, 12), piece(30, 31)], 10, {0: 8, 1: 2, 3: 1}),
-        ([piece(5, 40, [0, 1, 5, 34])], 10, {0: 2, 1: 1, 3: 1}),
-        ([piece(5, 8, [0, 2]), piece(8, 9)], 10, {0: 3}),
+        ([span(0, 10)], 10, {0: 10}),
+        ([span(9, 21)], 10, {0: 1, 1: 10, 2: 1}),
+        ([span(0, 4), span(6, 12), span(30, 31)], 10, {0: 8, 1: 2, 3: 1}),
+        ([span(5, 40, [0, 1, 5, 34])], 10, {0: 2, 1: 1, 3: 1}),
+        ([span(5, 8, [0, 2]), span(8, 9)], 10, {0: 3}),
     ],
 )
-def test_rows_by_band(pieces: list[Piece], band_rows: int, expected: dict[int, int]) -> None:
-    bands, rows = rows_by_band(pieces, band_rows)
+def test_rows_by_band(spans: list[RowSpan], band_rows: int, expected: dict[int, int]) -> None:
+    bands, rows = rows_by_band(spans, band_rows)
     assert dict(zip(bands.tolist(), rows.tolist(), strict=True)) == expected
 
 
 @given(rows=st.sets(st.integers(0, 300), min_size=1), band_rows=st.integers(1, 400))
 def test_rows_by_band_counts_each_row(rows: set[int], band_rows: int) -> None:
     picked = np.array(sorted(rows), np.int64)
-    found = piece_of(RowSet(int(picked[0]), int(picked[-1]) + 1, picked), 0, len(picked))
+    found = span_of(RowSet(int(picked[0]), int(picked[-1]) + 1, picked), 0, len(picked))
     bands, counts = rows_by_band([found], band_rows)
     expected = np.unique(picked // band_rows, return_counts=True)
     assert np.array_equal(bands, expected[0])
@@ -63,20 +63,20 @@ def test_rows_by_band_counts_each_row(rows: set[int], band_rows: int) -> None:
 
 @pytest.mark.parametrize(("gap", "read"), [(0, 4), (1, 5), (2, 5), (94, 5), (95, 100)])
 def test_spans(gap: int, read: int) -> None:
-    first, behind = spans([piece(10, 110, [0, 2, 3, 99]), piece(120, 125)], gap)
+    first, behind = merged_ranges([span(10, 110, [0, 2, 3, 99]), span(120, 125)], gap)
     assert (behind - first).sum() == read + 5
     assert (first[0], behind[-2], first[-1], behind[-1]) == (10, 110, 120, 125)
 
 
 def test_the_share_of_a_chunk_is_what_its_rows_have() -> None:
     stored = np.array([100, 40, 7])
-    every = banded_cost([piece(0, 25)], rows=25, band_rows=10, row_nbytes=3, stored=stored)
+    every = banded_cost([span(0, 25)], rows=25, band_rows=10, row_nbytes=3, stored=stored)
     assert every == Cost(147, 147, 75)
-    some = banded_cost([piece(9, 12)], rows=25, band_rows=10, row_nbytes=3, stored=stored)
+    some = banded_cost([span(9, 12)], rows=25, band_rows=10, row_nbytes=3, stored=stored)
     assert some == Cost(10 + 8, 140, 60)
-    last = banded_cost([piece(23, 25)], rows=25, band_rows=10, row_nbytes=3, stored=stored)
+    last = banded_cost([span(23, 25)], rows=25, band_rows=10, row_nbytes=3, stored=stored)
     assert last == Cost(round(7 * 2 / 5), 7, 15)
-    assert banded_cost([piece(9, 12)], rows=25, band_rows=10, row_nbytes=3) == Cost(9, 60, 60)
+    assert banded_cost([span(9, 12)], rows=25, band_rows=10, row_nbytes=3) == Cost(9, 60, 60)
     assert some + last == Cost(21, 147, 75)
 
 
@@ -129,7 +129,7 @@ def test_what_is_read_is_what_was_said(
     x = rows_array(ROWS, "uint8", sample_shape=SAMPLE)
     with ooc.open_store(make(tmp_path, x)) as store:
         reader = store[store.only_array()].reader
-        wanted = piece_of(rows, 0, len(rows))
+        wanted = span_of(rows, 0, len(rows))
         cost = reader.cost([wanted])
         counters = read(reader, wanted, rows, x)
     assert cost.read_nbytes == counters.read_bytes
@@ -140,12 +140,14 @@ def test_what_is_read_is_what_was_said(
         assert cost.touched_nbytes == x.nbytes
 
 
-def read(reader: RowReader, wanted: Piece, rows: RowSet, x: np.ndarray) -> Counters:
+def read(reader: RowReader, wanted: RowSpan, rows: RowSet, x: np.ndarray) -> Counters:
     counters = Counters()
     out = np.empty((len(rows), *SAMPLE), np.uint8)
-    for job in reader.jobs([wanted], Target(out, Bands(rows.count), counters)):
+    for job in reader.jobs([wanted], Target(out, SharedChunks(rows.count), counters)):
         job()
-    numbers = np.arange(wanted.start, wanted.stop) if wanted.pick is None else wanted.start + wanted.pick
+    numbers = (
+        np.arange(wanted.start, wanted.stop) if wanted.row_index is None else wanted.start + wanted.row_index
+    )
     there = x[numbers]
     if not np.array_equal(out, there):  # rows that the store with holes does not have
         assert not out[(out != there).any(axis=(1, 2))].any()
@@ -154,7 +156,7 @@ def read(reader: RowReader, wanted: Piece, rows: RowSet, x: np.ndarray) -> Count
 
 def test_rows_of_memory_columns_and_libraries(tmp_path: Path) -> None:
     x = rows_array(ROWS, "uint8", sample_shape=SAMPLE)
-    some = [piece_of(SOME, 0, len(SOME))]
+    some = [span_of(SOME, 0, len(SOME))]
     with ooc.open_store(x) as store:
         assert store["array"].reader.cost(some) == Cost(7 * 128, 7 * 128, 7 * 128)
     np.save(tmp_path / "columns.npy", np.asfortranarray(x))

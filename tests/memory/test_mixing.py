@@ -36,8 +36,8 @@ def simulated(rows: int, block: int, window: int, batch_size: int, epochs: int) 
         shuffled = []
         for found in order.windows(epoch):
             numbers = np.empty(found.rows, np.int64)
-            for piece in found.pieces:
-                numbers[piece.dest] = np.arange(piece.start, piece.stop)
+            for span in found.spans:
+                numbers[span.dest_index] = np.arange(span.start, span.stop)
             shuffled.append(labels[numbers])
         here.append(entropy(np.concatenate(shuffled), batch_size))
         full.append(entropy(random.permutation(labels), batch_size))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oocloader.metrics.bottleneck import Circumstances, Times, compressors, percent, verdict
+from oocloader.metrics.bottleneck import PassContext, Times, compressors, percent, verdict
 
 # Half of ten seconds were spent waiting for windows.
 TIMES = Times(
@@ -23,7 +23,7 @@ TIMES = Times(
     library_s=0.0,
     other_s=0.5,
 )
-ABOUT = Circumstances(
+ABOUT = PassContext(
     codecs=("bytes", "gzip"),
     threads=2,
     device="/CPU:0",

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from oocloader.order.boundaries import of_picked, regular
 
 
-def listed(start: int, stop: int, size: int, starts: list[int]) -> list[int]:
+def listed(start: int, stop: int, size: int, chunk_origins: list[int]) -> list[int]:
     """Every cut of every part, then the fewest that leave no gap over `size`."""
     cuts = [
-        row for part in itertools.pairwise([*starts, max(stop, starts[-1])]) for row in range(*part, size)
+        row
+        for part in itertools.pairwise([*chunk_origins, max(stop, chunk_origins[-1])])
+        for row in range(*part, size)
     ]
     edges = [0, *(cut - start for cut in cuts if start < cut < stop), stop - start]
-    if len(starts) == 1:
+    if len(chunk_origins) == 1:
         return edges
     kept = [0]
     while kept[-1] < edges[-1]:
@@ -31,20 +33,20 @@ def listed(start: int, stop: int, size: int, starts: list[int]) -> list[int]:
 STARTS = st.sets(st.integers(1, 300), max_size=8).map(lambda found: [0, *sorted(found)])
 
 
-@given(start=st.integers(0, 250), rows=st.integers(1, 250), size=st.integers(1, 60), starts=STARTS)
-def test_worked_out_as_listed(start: int, rows: int, size: int, starts: list[int]) -> None:
-    edges = regular(start, start + rows, size, starts)
-    expected = listed(start, start + rows, size, starts)
+@given(start=st.integers(0, 250), rows=st.integers(1, 250), size=st.integers(1, 60), chunk_origins=STARTS)
+def test_worked_out_as_listed(start: int, rows: int, size: int, chunk_origins: list[int]) -> None:
+    edges = regular(start, start + rows, size, chunk_origins)
+    expected = listed(start, start + rows, size, chunk_origins)
     assert len(edges) == len(expected) - 1
     assert edges.at(np.arange(len(edges) + 1)).tolist() == expected
     assert [int(edges.at(index)) for index in range(len(edges) + 1)] == expected
 
 
-@given(start=st.integers(0, 250), rows=st.integers(1, 250), size=st.integers(1, 60), starts=STARTS)
+@given(start=st.integers(0, 250), rows=st.integers(1, 250), size=st.integers(1, 60), chunk_origins=STARTS)
 def test_neighbours_picked_one_by_one_are_cut_alike(
-    start: int, rows: int, size: int, starts: list[int]
+    start: int, rows: int, size: int, chunk_origins: list[int]
 ) -> None:
-    edges = of_picked(np.arange(start, start + rows), size, starts)
+    edges = of_picked(np.arange(start, start + rows), size, chunk_origins)
     found = edges.at(np.arange(len(edges) + 1))
     assert found[0] == 0
     assert found[-1] == rows
@@ -54,9 +56,9 @@ def test_neighbours_picked_one_by_one_are_cut_alike(
 
 
 @pytest.mark.parametrize("starts", [[0], [0, 10**8, 10**8 + 1, 7 * 10**8]])
-def test_memory_does_not_grow_with_rows(starts: list[int]) -> None:
+def test_memory_does_not_grow_with_rows(chunk_origins: list[int]) -> None:
     tracemalloc.start()
-    edges = regular(3, 10**9, 100, starts)
+    edges = regular(3, 10**9, 100, chunk_origins)
     assert len(edges) == pytest.approx(10**7, abs=5)
     assert int(edges.at(len(edges))) == 10**9 - 3
     assert tracemalloc.get_traced_memory()[1] < 100_000

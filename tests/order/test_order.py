@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oocloader.memory.alignment import Column
 from oocloader.memory.budget import choose
-from oocloader.order.block_shuffle import Deals
+from oocloader.order.block_shuffle import BlockShuffle
 from oocloader.order.order import Order, RowSet, Shuffle, Window
 from oocloader.order.permutation import permutation
 from orders import SHUFFLES, delivered, members, orders, pass_of, row_sets
@@ -38,9 +38,9 @@ def test_windows_follow_each_other_and_are_never_larger_than_asked(order: Order,
     assert [window.first for window in windows] == firsts[:-1].tolist()
     assert order.first(epoch).tolist() == firsts.tolist()
     for window in windows:
-        assert sum(piece.rows for piece in window.pieces) == window.rows
+        assert sum(span.rows for span in window.spans) == window.rows
         # Pieces ascend and do not overlap, as readers expect.
-        edges = [edge for piece in window.pieces for edge in (piece.start, piece.stop)]
+        edges = [edge for span in window.spans for edge in (span.start, span.stop)]
         assert edges == sorted(edges)
 
 
@@ -95,8 +95,8 @@ for epoch in (0, 1, 2**32 - 1):
     rows = []
     for window in order.windows(epoch):
         buffer = np.empty(window.rows, np.int64)
-        for piece in window.pieces:
-            buffer[piece.dest] = np.arange(piece.start, piece.stop)
+        for span in window.spans:
+            buffer[span.dest_index] = np.arange(span.start, span.stop)
         rows += buffer.tolist()
     print(rows)
 """
@@ -133,13 +133,13 @@ def test_permutation_is_uniform() -> None:
 @pytest.mark.parametrize("rows", [RowSet(0, 1000), RowSet(37, 911), RowSet(1, 1000, np.arange(1, 1000, 3))])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("starts", [(0,), (0, 130, 131, 700)])
-def test_cuts_lie_between_chunks(rows: RowSet, shuffle: bool, starts: Sequence[int]) -> None:
-    order = Order(rows, shuffle=shuffle, seed=0, block=16, window=64, starts=starts)
+def test_cuts_lie_between_chunks(rows: RowSet, shuffle: bool, chunk_origins: Sequence[int]) -> None:
+    order = Order(rows, shuffle=shuffle, seed=0, block=16, window=64, chunk_origins=chunk_origins)
     chunk = 8
     owner: dict[tuple[int, int], int] = {}
     for window in order.windows(0):
         for row in delivered(order, window).tolist():
-            part = max(start for start in starts if start <= row)
+            part = max(start for start in chunk_origins if start <= row)
             assert owner.setdefault((part, (row - part) // chunk), window.index) == window.index
 
 
@@ -156,7 +156,7 @@ def test_windows_of_sparse_rows_are_full(shuffle: bool) -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_windows_of_small_parts_are_full(shuffle: bool) -> None:
     order = Order(
-        RowSet(0, 2000), shuffle=shuffle, seed=0, block=16, window=200, starts=tuple(range(0, 2000, 5))
+        RowSet(0, 2000), shuffle=shuffle, seed=0, block=16, window=200, chunk_origins=tuple(range(0, 2000, 5))
     )
     rows = [window.rows for window in order.windows(0)]
     assert max(rows) <= 200
@@ -243,7 +243,7 @@ def sharded(draw: st.DrawFn) -> list[Order]:
             seed=order.seed,
             block=order.block,
             window=order.window,
-            starts=order.starts,
+            chunk_origins=order.chunk_origins,
             shard=(index, count),
         )
         for index in range(count)
@@ -271,7 +271,7 @@ def test_windows_of_a_shard(shards: list[Order], epoch: int, data: st.DataObject
     for at, window in enumerate(windows):
         assert window.index == at
         assert np.array_equal(delivered(order, order.at(epoch, at)), delivered(order, window))
-        edges = [edge for piece in window.pieces for edge in (piece.start, piece.stop)]
+        edges = [edge for span in window.spans for edge in (span.start, span.stop)]
         assert edges == sorted(edges)
     position = data.draw(st.integers(0, order.total))
     tail = [delivered(order, window) for window in windows if window.first + window.rows > position]
@@ -332,7 +332,7 @@ def test_global_windows_are_one_piece_and_their_length_leaves_the_order_alone(
         return Order(rows, shuffle="global", seed=seed, block=1, window=window)
 
     order = made(data.draw(st.integers(1, 500)))
-    assert all(len(window.pieces) == 1 for window in order.windows(epoch))
+    assert all(len(window.spans) == 1 for window in order.windows(epoch))
     whole = pass_of(order, epoch)
     assert np.array_equal(whole, pass_of(made(data.draw(st.integers(1, 500))), epoch))
     lo = data.draw(st.integers(0, len(rows)))
@@ -356,13 +356,13 @@ def test_blocks_have_no_stretches() -> None:
 
 def test_passes_side_by_side_deal_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    deal = Deals._deal
+    deal = BlockShuffle._deal
 
-    def counted(self: Deals, epoch: int) -> object:
+    def counted(self: BlockShuffle, epoch: int) -> object:
         made.append(epoch)
         return deal(self, epoch)
 
-    monkeypatch.setattr(Deals, "_deal", counted)
+    monkeypatch.setattr(BlockShuffle, "_deal", counted)
     order = Order(RowSet(0, 1000), shuffle=True, seed=1, block=10, window=100)
     for _ in zip(*(order.windows(epoch) for epoch in range(6)), strict=True):
         pass
@@ -386,10 +386,10 @@ for row_nbytes in (3072, 64):
                            block=1 if shuffle == "global" else None, window=None, host_memory=None,
                            device_memory=None, threads=2, free_host_memory=1 << 30)
             order = Order(RowSet(0, 10**9), shuffle=shuffle, seed=1, block=sizes.block, window=sizes.window,
-                          starts=(0, 7 * 10**8 + 1), shard=shard)
+                          chunk_origins=(0, 7 * 10**8 + 1), shard=shard)
             assert order.first(0)[-1] == order.total
             for window in (order.at(0, 0), order.at(0, len(order) - 1)):
-                assert sum(piece.rows for piece in window.pieces) == window.rows
+                assert sum(span.rows for span in window.spans) == window.rows
             longest = max(longest, time.process_time() - began)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, longest)
 """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oocloader.order.permutation import ROWS, STORED, Scattered, argsorted, permutation, raw
+from oocloader.order.permutation import ROWS, STORED, RandomPermutation, argsorted, permutation, raw
 
 SEEDS = st.integers(0, 2**64 - 1)
 LONG_SEEDS = st.integers(0, 2**200)
@@ -29,7 +29,7 @@ def test_raw_from_the_middle_is_the_tail(seed: int, epoch: int, skip: int, n: in
 @example(n=65_537, seed=0, epoch=0)  # the first that is worked out number by number
 @example(n=256 * 257, seed=2**64 - 1, epoch=2**32 - 1)
 def test_scattered_has_every_number_once(n: int, seed: int, epoch: int) -> None:
-    order = Scattered(seed, epoch, n)
+    order = RandomPermutation(seed, epoch, n)
     found, places = order.stretch(0, n), order.places(0, n)
     assert found.dtype == places.dtype == np.int64
     assert np.array_equal(np.sort(found), np.arange(n))
@@ -39,7 +39,7 @@ def test_scattered_has_every_number_once(n: int, seed: int, epoch: int) -> None:
 @settings(max_examples=30)
 @given(n=st.sampled_from([1, 7, 1000, 65_537, 10**6, 10**9, 2**40, 2**62 - 3]), seed=SEEDS, data=st.data())
 def test_a_stretch_is_worked_out_alone(n: int, seed: int, data: st.DataObject) -> None:
-    order = Scattered(seed, 5, n)
+    order = RandomPermutation(seed, 5, n)
     lo = data.draw(st.integers(0, n))
     hi = data.draw(st.integers(lo, min(n, lo + 500)))
     cut = data.draw(st.integers(lo, hi))
@@ -54,7 +54,7 @@ def test_a_stretch_is_worked_out_alone(n: int, seed: int, data: st.DataObject) -
 @pytest.mark.parametrize("back", [False, True])
 def test_stretches_longer_than_a_step(back: bool) -> None:
     """169 of the 317 * 316 numbers of the network are not among the 100,003."""
-    order = Scattered(1, 0, 100_003)
+    order = RandomPermutation(1, 0, 100_003)
     some = order.places if back else order.stretch
     assert np.array_equal(
         some(3, 100_000), np.concatenate([some(at, at + 13) for at in range(3, 100_000, 13)])[:99_997]
@@ -63,18 +63,18 @@ def test_stretches_longer_than_a_step(back: bool) -> None:
 
 def test_seed_and_epoch_decide() -> None:
     for n in (1000, 100_000):
-        first = Scattered(1, 2, n).stretch(0, n)
-        assert np.array_equal(first, Scattered(1, 2, n).stretch(0, n))
-        others = [Scattered(seed, 2, n) for seed in (2, 2**64 + 1, 2**65 + 1, 2**128 + 1)]
-        for other in (*others, Scattered(1, 3, n), Scattered(1, 2, n, domain=STORED)):
+        first = RandomPermutation(1, 2, n).stretch(0, n)
+        assert np.array_equal(first, RandomPermutation(1, 2, n).stretch(0, n))
+        others = [RandomPermutation(seed, 2, n) for seed in (2, 2**64 + 1, 2**65 + 1, 2**128 + 1)]
+        for other in (*others, RandomPermutation(1, 3, n), RandomPermutation(1, 2, n, domain=STORED)):
             # One place in all is expected to be the same.
             assert np.count_nonzero(other.stretch(0, n) == first) < 10
 
 
 def test_scattered_is_the_same_in_every_release() -> None:
     """Runs that are to be repeated rely on these very numbers."""
-    assert Scattered(7, 1, 12).stretch(0, 12).tolist() == GOLDEN_SMALL
-    assert Scattered(7, 1, 10**9).stretch(500, 508).tolist() == GOLDEN_LARGE
+    assert RandomPermutation(7, 1, 12).stretch(0, 12).tolist() == GOLDEN_SMALL
+    assert RandomPermutation(7, 1, 10**9).stretch(500, 508).tolist() == GOLDEN_LARGE
 
 
 GOLDEN_SMALL = [3, 1, 9, 11, 7, 5, 0, 6, 2, 8, 4, 10]
@@ -83,7 +83,7 @@ GOLDEN_LARGE = [887724309, 98007355, 186522319, 327854139, 455189565, 139498465,
 
 @pytest.mark.parametrize("n", [50_000, 100_000, 1_000_003])
 def test_scattered_looks_like_chance(n: int) -> None:
-    found = Scattered(11, 0, n).stretch(0, n)
+    found = RandomPermutation(11, 0, n).stretch(0, n)
     # Each tenth of the positions has a tenth of each tenth of the rows, within 5 deviations.
     tenth = n // 10
     counts = np.histogram2d(np.arange(n) // tenth, found // tenth, bins=[range(11), range(11)])[0]
@@ -99,7 +99,9 @@ def test_scattered_looks_like_chance(n: int) -> None:
 
 
 def test_every_order_is_as_likely() -> None:
-    found = collections.Counter(tuple(Scattered(seed, 0, 4).stretch(0, 4).tolist()) for seed in range(6000))
+    found = collections.Counter(
+        tuple(RandomPermutation(seed, 0, 4).stretch(0, 4).tolist()) for seed in range(6000)
+    )
     assert len(found) == 24
     # 250 each, give or take five standard deviations.
     assert all(abs(count - 250) < 78 for count in found.values())
@@ -107,7 +109,7 @@ def test_every_order_is_as_likely() -> None:
 
 @pytest.mark.parametrize("n", [10_000, 65_536, 100_003])
 def test_rows_are_spread_evenly(n: int) -> None:
-    found = Scattered(3, 0, n).stretch(0, n)
+    found = RandomPermutation(3, 0, n).stretch(0, n)
     counts = np.histogram2d(np.arange(n), found, bins=20, range=[[0, n], [0, n]])[0]
     expected = n / 400
     # Chi squared of 361 degrees of freedom: 361, give or take five standard deviations of 27.
@@ -117,7 +119,7 @@ def test_rows_are_spread_evenly(n: int) -> None:
 
 def test_pairs_of_positions_are_independent_of_the_epoch() -> None:
     """Where the first two of 100,003 rows go, over 3,000 epochs: every quarter of a quarter alike."""
-    pairs = np.array([Scattered(3, epoch, 100_003).stretch(0, 2) for epoch in range(3000)])
+    pairs = np.array([RandomPermutation(3, epoch, 100_003).stretch(0, 2) for epoch in range(3000)])
     counts = np.zeros((4, 4), np.int64)
     np.add.at(counts, tuple((pairs // 25_001).T), 1)
     assert counts.min() > 187.5 - 5 * 13.3

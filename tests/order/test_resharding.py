@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocloader.errors import SettingError
-from oocloader.order.order import Course, Order, RowSet, Shuffle, Window
-from oocloader.order.resharding import History, course
+from oocloader.order.order import Order, RowSequence, RowSet, Shuffle, Window
+from oocloader.order.resharding import History, row_sequence
 from orders import delivered, members, orders, pass_of
 
 
-def rows_of(order: Order, found: Course, epoch: int, *, position: int = 0) -> np.ndarray:
+def rows_of(order: Order, found: RowSequence, epoch: int, *, position: int = 0) -> np.ndarray:
     """The stored rows of a course in order, by its windows."""
     parts = [np.empty(0, np.int64)]
     for window in found.windows(epoch, position=position):
@@ -38,7 +38,7 @@ def histories(draw: st.DrawFn) -> tuple[Order, History, int, dict[str, int | boo
         count = draw(st.integers(1, max(1, min(5, rows))))
         try:
             most = min(
-                course(order.of_shard((index, count)), tuple(history), **options)[1].batches  # type: ignore[arg-type]  # two kinds
+                row_sequence(order.of_shard((index, count)), tuple(history), **options)[1].batches  # type: ignore[arg-type]  # two kinds
                 for index in range(count)
             )
         except SettingError:
@@ -61,15 +61,15 @@ def test_every_row_once_through_any_number_of_restarts(
     for times, (shards, batches) in enumerate(history):
         for index in range(shards):
             shard = order.of_shard((index, shards))
-            found, cut = course(shard, history[:times], **options)  # type: ignore[arg-type]  # two kinds
+            found, cut = row_sequence(shard, history[:times], **options)  # type: ignore[arg-type]  # two kinds
             assert found.total == cut.rows
             seen.append(rows_of(order, found, epoch)[: cut.row(batches)])
     if not options["drop_remainder"] and len(order.rows) - sum(map(len, seen)) < count > 1:
         with pytest.raises(SettingError, match="too few"):
-            course(order.of_shard((0, count)), history, **options)  # type: ignore[arg-type]  # two kinds
+            row_sequence(order.of_shard((0, count)), history, **options)  # type: ignore[arg-type]  # two kinds
         return
     last = [
-        course(order.of_shard((index, count)), history, **options)  # type: ignore[arg-type]  # two kinds
+        row_sequence(order.of_shard((index, count)), history, **options)  # type: ignore[arg-type]  # two kinds
         for index in range(count)
     ]
     assert len({cut.batches for _, cut in last}) == 1
@@ -85,7 +85,7 @@ def test_the_tail_and_the_stretches_of_what_is_left(
     order, history, count, options = case
     index = data.draw(st.integers(0, count - 1))
     try:
-        found, _ = course(order.of_shard((index, count)), history, **options)  # type: ignore[arg-type]  # two kinds
+        found, _ = row_sequence(order.of_shard((index, count)), history, **options)  # type: ignore[arg-type]  # two kinds
     except SettingError:
         return
     whole = rows_of(order, found, 3)
@@ -110,7 +110,7 @@ def test_the_tail_and_the_stretches_of_what_is_left(
 
 def test_without_a_history_it_is_the_order_itself() -> None:
     order = Order(RowSet(0, 100), shuffle=True, seed=1, block=4, window=20, shard=(1, 2))
-    found, cut = course(order, (), batch_size=8, drop_remainder=False)
+    found, cut = row_sequence(order, (), batch_size=8, drop_remainder=False)
     assert found is order
     assert (cut.rows, cut.batches) == (50, 7)
 
@@ -122,7 +122,7 @@ def test_fewer_shards_go_on(shuffle: Shuffle) -> None:
     old = [pass_of(order.of_shard((index, 4)), 6) for index in range(4)]
     left = np.concatenate([rows[10:] for rows in old])
     for index in range(2):
-        found, cut = course(order.of_shard((index, 2)), ((4, 2),), batch_size=5, drop_remainder=False)
+        found, cut = row_sequence(order.of_shard((index, 2)), ((4, 2),), batch_size=5, drop_remainder=False)
         assert np.array_equal(rows_of(order, found, 6), left[index * 30 : index * 30 + 30])
         assert cut.batches == 6
 
@@ -130,5 +130,5 @@ def test_fewer_shards_go_on(shuffle: Shuffle) -> None:
 def test_fewer_rows_left_than_shards() -> None:
     order = Order(RowSet(0, 22), shuffle=False, seed=1, block=4, window=20, shard=(0, 4))
     with pytest.raises(SettingError, match="2 rows are too few for 4 shards"):
-        course(order, ((2, 2),), batch_size=5, drop_remainder=False)
-    assert course(order, ((2, 2),), batch_size=5, drop_remainder=True)[1].batches == 0
+        row_sequence(order, ((2, 2),), batch_size=5, drop_remainder=False)
+    assert row_sequence(order, ((2, 2),), batch_size=5, drop_remainder=True)[1].batches == 0

@@ -12,89 +12,94 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocloader.order import row_spans
-from oocloader.order.row_spans import Piece, _items, apart, cut, place, shared_out, split, within
+from oocloader.order.row_spans import RowSpan, _items, apart, cut, place, shared_out, split, within
 
 BUFFER = 300
 
 
-def brought(pieces: Sequence[Piece]) -> np.ndarray:
-    """A buffer that starts as -1, with the number of the stored row at every place that pieces fill."""
+def brought(spans: Sequence[RowSpan]) -> np.ndarray:
+    """A buffer that starts as -1, with the number of the stored row at every place that spans fill."""
     buffer = np.full(BUFFER, -1, np.int64)
-    for piece in pieces:
-        rows = np.arange(piece.start, piece.stop)
-        buffer[piece.dest] = rows if piece.pick is None else rows[piece.pick]
+    for span in spans:
+        rows = np.arange(span.start, span.stop)
+        buffer[span.dest_index] = rows if span.row_index is None else rows[span.row_index]
     return buffer
 
 
 @st.composite
-def some_pieces(draw: st.DrawFn) -> Piece:
+def some_spans(draw: st.DrawFn) -> RowSpan:
     start = draw(st.integers(0, 1000))
-    span = draw(st.integers(1, 100))
-    pick = None
+    width = draw(st.integers(1, 100))
+    row_index = None
     if draw(st.booleans()):
-        chosen = draw(st.sets(st.integers(0, span - 1), min_size=1))
-        pick = np.array(sorted(chosen), np.int64)
-        start, span, pick = start + int(pick[0]), int(pick[-1] - pick[0]) + 1, pick - pick[0]
-    rows = span if pick is None else len(pick)
+        chosen = draw(st.sets(st.integers(0, width - 1), min_size=1))
+        row_index = np.array(sorted(chosen), np.int64)
+        start, width, row_index = (
+            start + int(row_index[0]),
+            int(row_index[-1] - row_index[0]) + 1,
+            row_index - row_index[0],
+        )
+    rows = width if row_index is None else len(row_index)
     if draw(st.booleans()):
         at = draw(st.integers(0, BUFFER - rows))
-        return Piece(start, start + span, pick, slice(at, at + rows))
-    dest = draw(st.permutations(range(BUFFER)))[:rows]
-    return Piece(start, start + span, pick, np.array(dest, np.int64))
+        return RowSpan(start, start + width, row_index, slice(at, at + rows))
+    dest_index = draw(st.permutations(range(BUFFER)))[:rows]
+    return RowSpan(start, start + width, row_index, np.array(dest_index, np.int64))
 
 
-def well_formed(piece: Piece) -> bool:
-    if piece.pick is not None:
-        inside = piece.pick[0] >= 0 and piece.pick[-1] < piece.stop - piece.start
-        if not inside or len(piece.pick) == piece.stop - piece.start:
+def well_formed(span: RowSpan) -> bool:
+    if span.row_index is not None:
+        inside = span.row_index[0] >= 0 and span.row_index[-1] < span.stop - span.start
+        if not inside or len(span.row_index) == span.stop - span.start:
             return False
-    to = piece.dest
-    return piece.rows == (to.stop - to.start if isinstance(to, slice) else len(to)) > 0
+    to = span.dest_index
+    return span.rows == (to.stop - to.start if isinstance(to, slice) else len(to)) > 0
 
 
-@given(piece=some_pieces(), rows=st.integers(1, 120))
-def test_cut(piece: Piece, rows: int) -> None:
-    parts = cut(piece, rows)
-    assert np.array_equal(brought(parts), brought([piece]))
+@given(span=some_spans(), rows=st.integers(1, 120))
+def test_cut(span: RowSpan, rows: int) -> None:
+    parts = cut(span, rows)
+    assert np.array_equal(brought(parts), brought([span]))
     assert all(part.stop - part.start <= rows for part in parts)
     assert len(parts) == 1 or all(map(well_formed, parts))
-    assert sum(part.rows for part in parts) == piece.rows
+    assert sum(part.rows for part in parts) == span.rows
 
 
-@given(piece=some_pieces(), gap=st.integers(0, 30))
-def test_apart(piece: Piece, gap: int) -> None:
-    parts = apart(piece, gap)
-    assert np.array_equal(brought(parts), brought([piece]))
+@given(span=some_spans(), gap=st.integers(0, 30))
+def test_apart(span: RowSpan, gap: int) -> None:
+    parts = apart(span, gap)
+    assert np.array_equal(brought(parts), brought([span]))
     for part in parts:
-        assert part.pick is None or int(np.diff(part.pick).max(initial=1)) <= gap + 1
+        assert part.row_index is None or int(np.diff(part.row_index).max(initial=1)) <= gap + 1
     for before, behind in itertools.pairwise(parts):
         assert behind.start - before.stop > gap
 
 
-@given(piece=some_pieces(), lo=st.integers(0, 1100), rows=st.integers(0, 200))
-def test_within(piece: Piece, lo: int, rows: int) -> None:
-    buffer = brought([piece])
+@given(span=some_spans(), lo=st.integers(0, 1100), rows=st.integers(0, 200))
+def test_within(span: RowSpan, lo: int, rows: int) -> None:
+    buffer = brought([span])
     expected = np.where((buffer >= lo) & (buffer < lo + rows), buffer, -1)
-    part = within(piece, lo, lo + rows)
+    part = within(span, lo, lo + rows)
     assert np.array_equal(brought([] if part is None else [part]), expected)
     assert part is None or well_formed(part)
 
 
-@given(piece=some_pieces(), by=st.integers(0, 50))
-def test_shifted(piece: Piece, by: int) -> None:
-    moved = piece.shifted(by)
-    assert moved.rows == piece.rows
+@given(span=some_spans(), by=st.integers(0, 50))
+def test_shifted(span: RowSpan, by: int) -> None:
+    moved = span.shifted(by)
+    assert moved.rows == span.rows
     at, before = (
-        np.arange(to.start, to.stop) if isinstance(to, slice) else to for to in (moved.dest, piece.dest)
+        np.arange(to.start, to.stop) if isinstance(to, slice) else to
+        for to in (moved.dest_index, span.dest_index)
     )
     assert np.array_equal(at, before + by)
-    assert (moved.start, moved.stop, moved.pick) == (piece.start, piece.stop, piece.pick)
+    assert (moved.start, moved.stop, moved.row_index) == (span.start, span.stop, span.row_index)
 
 
-@given(first=some_pieces(), gap=st.integers(0, 40), second=some_pieces(), band=st.integers(1, 150))
-def test_split_by_band(first: Piece, gap: int, second: Piece, band: int) -> None:
+@given(first=some_spans(), gap=st.integers(0, 40), second=some_spans(), band=st.integers(1, 150))
+def test_split_by_band(first: RowSpan, gap: int, second: RowSpan, band: int) -> None:
     begin = first.stop + gap
-    second = Piece(begin, begin + second.stop - second.start, second.pick, second.dest)
+    second = RowSpan(begin, begin + second.stop - second.start, second.row_index, second.dest_index)
     bands = split([first, second], band)
     assert [number for number, _ in bands] == sorted({number for number, _ in bands})
     parts = [part for _, members in bands for part in members]
@@ -104,30 +109,32 @@ def test_split_by_band(first: Piece, gap: int, second: Piece, band: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("piece", "cuts"),
+    ("span", "cuts"),
     [
-        (Piece(10, 20, None, slice(0, 10)), [(10, 14), (14, 18), (18, 20)]),
-        (Piece(10, 14, None, slice(0, 4)), [(10, 14)]),
-        (Piece(10, 20, np.array([0, 9]), slice(0, 2)), [(10, 14), (18, 20)]),
+        (RowSpan(10, 20, None, slice(0, 10)), [(10, 14), (14, 18), (18, 20)]),
+        (RowSpan(10, 14, None, slice(0, 4)), [(10, 14)]),
+        (RowSpan(10, 20, np.array([0, 9]), slice(0, 2)), [(10, 14), (18, 20)]),
     ],
 )
-def test_cut_lies_at_multiples_from_the_start(piece: Piece, cuts: list[tuple[int, int]]) -> None:
-    assert [(part.start, part.stop) for part in cut(piece, 4)] == cuts
+def test_cut_lies_at_multiples_from_the_start(span: RowSpan, cuts: list[tuple[int, int]]) -> None:
+    assert [(part.start, part.stop) for part in cut(span, 4)] == cuts
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "<i4", ">i4", "complex64"])
 @pytest.mark.parametrize("sample_shape", [(), (3,), (2, 3), (0,)])
-@pytest.mark.parametrize("dest", [slice(2, 6), np.array([7, 0, 3, 2])], ids=["run", "scattered"])
+@pytest.mark.parametrize("dest_index", [slice(2, 6), np.array([7, 0, 3, 2])], ids=["run", "scattered"])
 @pytest.mark.parametrize("strided", [False, True])
-def test_place(dtype: str, sample_shape: tuple[int, ...], dest: slice | np.ndarray, strided: bool) -> None:
+def test_place(
+    dtype: str, sample_shape: tuple[int, ...], dest_index: slice | np.ndarray, strided: bool
+) -> None:
     kept = np.arange(4 * max(1, int(np.prod(sample_shape)))).astype(dtype)
     rows = kept[: 4 * int(np.prod(sample_shape))].reshape(4, *sample_shape)
     if strided:
         rows = np.repeat(rows, 2, axis=0)[::2]
     out = np.zeros((9, *sample_shape), np.dtype(dtype).newbyteorder("="))
     expected = out.copy()
-    expected[dest] = rows
-    place(out, dest, rows)
+    expected[dest_index] = rows
+    place(out, dest_index, rows)
     assert np.array_equal(out, expected)
 
 
@@ -139,13 +146,13 @@ def test_place_keeps_bits() -> None:
     assert out.view(np.uint64).tolist() == [0, 1 << 63, 0, 0x7FF8_0000_0000_1234]
 
 
-@given(piece=some_pieces(), rows=st.integers(1, 60))
-def test_shared_out(piece: Piece, rows: int) -> None:
-    parts = shared_out(piece, rows)
-    assert np.array_equal(brought(parts), brought([piece]))
+@given(span=some_spans(), rows=st.integers(1, 60))
+def test_shared_out(span: RowSpan, rows: int) -> None:
+    parts = shared_out(span, rows)
+    assert np.array_equal(brought(parts), brought([span]))
     assert all(1 <= part.rows <= rows for part in parts)
     assert len(parts) == 1 or all(well_formed(part) for part in parts)
-    assert len(parts) == -(-piece.rows // rows)
+    assert len(parts) == -(-span.rows // rows)
 
 
 def test_place_takes_what_lies_in_a_row_as_one_item() -> None:
@@ -168,9 +175,9 @@ def test_place_in_part_of_every_sample(data: st.DataObject) -> None:
     sample_shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))
     cuts = [slice(*sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2)))) for n in sample_shape]
     rows = data.draw(st.integers(0, 6))
-    dest: slice | np.ndarray = slice(2, 2 + rows)
+    dest_index: slice | np.ndarray = slice(2, 2 + rows)
     if data.draw(st.booleans()):
-        dest = np.array(data.draw(st.permutations(range(8))), np.int64)[:rows]
+        dest_index = np.array(data.draw(st.permutations(range(8))), np.int64)[:rows]
     values_shape = (rows, *(part.stop - part.start for part in cuts))
     order = data.draw(st.permutations(range(len(values_shape))))
     every = np.frombuffer(np.random.default_rng(data.draw(st.integers(0, 9))).bytes(8 * 125 * 16), "u1")
@@ -181,8 +188,8 @@ def test_place_in_part_of_every_sample(data: st.DataObject) -> None:
     out = np.zeros((8, *sample_shape), dtype)
     expected = out.copy()
     if nbytes:
-        expected[(dest, *cuts)] = values
+        expected[(dest_index, *cuts)] = values
     # Also with fewer items than are worth it.
     with patch.object(row_spans, "_FEW_ITEMS", data.draw(st.sampled_from([0, 500]))):
-        place(out[(slice(None), *cuts)], dest, values)
+        place(out[(slice(None), *cuts)], dest_index, values)
     assert out.tobytes() == expected.tobytes()

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from oocloader.errors import DataError, SettingError
 from oocloader.order.order import RowSet
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.order.selection import row_set
 from oocloader.pipeline import class_weights as weighting
 from oocloader.pipeline.class_weights import ClassWeights, class_weights
@@ -98,7 +98,7 @@ class Recorded(MemoryReader):
         self.chunk_rows = chunk_rows
         self.asked: list[tuple[int, int]] = []
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def jobs(self, pieces: Sequence[RowSpan], target: Target) -> list[Job]:
         self.asked += [(piece.start, piece.stop) for piece in pieces]
         return super().jobs(pieces, target)
 

@@ -35,7 +35,7 @@ kernel_counts = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read ahead of the next pass would be counted with this one."""
-    monkeypatch.setattr("oocloader.pipeline.next_epoch.Border.read_ahead", lambda self: None)
+    monkeypatch.setattr("oocloader.pipeline.next_epoch.NextEpoch.prefetch", lambda self: None)
 
 
 def kernel_reads() -> tuple[int, int]:

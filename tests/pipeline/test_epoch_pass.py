@@ -24,7 +24,7 @@ from oocloader.errors import ChangedError, CorruptChunkError
 from oocloader.order.order import Order, RowSet, Shuffle
 from oocloader.order.resharding import History
 from oocloader.order.shards import Shard
-from oocloader.pipeline.epoch_pass import Feed, Pass
+from oocloader.pipeline.epoch_pass import EpochPass, ReadConfig
 from oocloader.pipeline.staging import Gather
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.row_reader import JoinedReader, RowReader
@@ -57,7 +57,7 @@ class Stored:
         )
         self.readers: list[RowReader] = [ChunkReader(layout) for layout in self.layouts]
 
-    def feed(
+    def read_config(
         self,
         *,
         rows: RowSet | None = None,
@@ -68,21 +68,21 @@ class Stored:
         batch_size: int = 32,
         drop_remainder: bool = False,
         threads: int = 2,
-        ahead: int = 2,
+        prefetch_windows: int = 2,
         mapping: bool = True,
         gather: Gather = "freely",
         shard: Shard = (0, 1),
-    ) -> Feed:
+    ) -> ReadConfig:
         order = Order(
             rows or RowSet(0, ROWS), shuffle=shuffle, seed=seed, block=block, window=window, shard=shard
         )
-        return Feed(
+        return ReadConfig(
             readers=self.readers,
             order=order,
             batch_size=batch_size,
             drop_remainder=drop_remainder,
             threads=threads,
-            ahead=ahead,
+            prefetch_windows=prefetch_windows,
             mapping=mapping,
             gather=gather if mapping else "never",
         )
@@ -94,7 +94,7 @@ def stored(tmp_path: Path) -> Stored:
 
 
 def rows_of(
-    feed: Feed,
+    read_config: ReadConfig,
     epoch: int = 0,
     *,
     start: int = 0,
@@ -106,9 +106,9 @@ def rows_of(
     `batches` gets the lengths of the batches that a window is cut into.
     """
     found = [np.empty(0, np.int64)]
-    for x, y, w in Pass(feed, epoch, start=start, history=history).windows():
+    for x, y, w in EpochPass(read_config, epoch, start=start, history=history).windows():
         if batches is not None:
-            size = feed.batch_size
+            size = read_config.batch_size
             batches += [min(size, len(y) - at) for at in range(0, len(y), size)]
         assert len(y) > 0
         numbers = y.copy()
@@ -120,7 +120,7 @@ def rows_of(
     return np.concatenate(found)
 
 
-def labels(running: Pass) -> Iterator[int]:
+def labels(running: EpochPass) -> Iterator[int]:
     for _, y, _ in running.windows():
         yield from y.tolist()
 
@@ -148,11 +148,13 @@ def members(rows: RowSet | None) -> np.ndarray:
 def test_every_row_once_and_each_chunk_decoded_once(
     stored: Stored, shuffle: bool, rows: RowSet | None, block: int, window: int, batch_size: int
 ) -> None:
-    feed = stored.feed(rows=rows, shuffle=shuffle, block=block, window=window, batch_size=batch_size)
+    read_config = stored.read_config(
+        rows=rows, shuffle=shuffle, block=block, window=window, batch_size=batch_size
+    )
     for epoch in range(2):
         for flip in stored.flips:
             flip.decoded.clear()
-        found = rows_of(feed, epoch)
+        found = rows_of(read_config, epoch)
         assert np.array_equal(np.sort(found), members(rows))
         assert shuffle or np.array_equal(found, members(rows))
         for flip, chunk_rows, across in zip(stored.flips, (64, 100), (3, 1), strict=True):
@@ -168,7 +170,7 @@ def test_every_row_once_and_each_chunk_decoded_once(
     drop_remainder=st.booleans(),
     epoch=st.integers(0, 9),
     threads=st.integers(1, 4),
-    ahead=st.integers(1, 3),
+    prefetch_windows=st.integers(1, 3),
     mapping=st.booleans(),
     data=st.data(),
 )
@@ -180,23 +182,23 @@ def test_a_pass_from_a_batch_is_the_tail_of_the_pass(
     drop_remainder: bool,
     epoch: int,
     threads: int,
-    ahead: int,
+    prefetch_windows: int,
     mapping: bool,
     data: st.DataObject,
 ) -> None:
     block = data.draw(st.integers(1, window))
     options = {"shuffle": shuffle, "block": block, "window": window, "batch_size": batch_size}
-    whole = rows_of(stored.feed(**options, drop_remainder=drop_remainder), epoch)  # type: ignore[arg-type]  # ints
-    feed = stored.feed(
+    whole = rows_of(stored.read_config(**options, drop_remainder=drop_remainder), epoch)  # type: ignore[arg-type]  # ints
+    read_config = stored.read_config(
         **options,  # type: ignore[arg-type]  # ints
         drop_remainder=drop_remainder,
         threads=threads,
-        ahead=ahead,
+        prefetch_windows=prefetch_windows,
         mapping=mapping,
     )
     assert len(whole) == (ROWS // batch_size * batch_size if drop_remainder else ROWS)
-    start = data.draw(st.integers(0, feed.batches))
-    assert np.array_equal(rows_of(feed, epoch, start=start), whole[start * batch_size :])
+    start = data.draw(st.integers(0, read_config.batches))
+    assert np.array_equal(rows_of(read_config, epoch, start=start), whole[start * batch_size :])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -236,19 +238,21 @@ def test_shards_and_restarts_with_other_numbers_of_them(
     seen: list[np.ndarray] = []
     history: History = ()
     for turn, count in enumerate(counts):
-        feeds = [stored.feed(**options, shard=(index, count)) for index in range(count)]  # type: ignore[arg-type]  # many kinds
-        cuts = [feed.course(history)[1] for feed in feeds]
+        feeds = [stored.read_config(**options, shard=(index, count)) for index in range(count)]  # type: ignore[arg-type]  # many kinds
+        cuts = [read_config.row_sequence(history)[1] for read_config in feeds]
         assert len({cut.batches for cut in cuts}) == 1
         done = data.draw(st.integers(1, max(1, cuts[0].batches)))
-        for feed, cut in zip(feeds, cuts, strict=True):
+        for read_config, cut in zip(feeds, cuts, strict=True):
             lengths: list[int] = []
-            found = rows_of(feed, 2, history=history, batches=lengths)
+            found = rows_of(read_config, 2, history=history, batches=lengths)
             assert len(found) == cut.end
             assert len(lengths) == cut.batches
             if drop_remainder:
                 assert set(lengths) <= {batch_size}
             start = data.draw(st.integers(0, cut.batches))
-            assert np.array_equal(rows_of(feed, 2, start=start, history=history), found[cut.row(start) :])
+            assert np.array_equal(
+                rows_of(read_config, 2, start=start, history=history), found[cut.row(start) :]
+            )
             seen.append(found if turn == len(counts) - 1 else found[: cut.row(done)])
         history = (*history, (count, done))
         left = len(members(rows)) - sum(map(len, seen))
@@ -266,23 +270,25 @@ def test_a_halved_batch(stored: Stored) -> None:
     for index, expected in enumerate([[2, 1], [3, 1]]):
         for shuffle in (False, "window", "global"):
             for mapping in (False, True):
-                feed = stored.feed(
+                read_config = stored.read_config(
                     rows=rows,
                     shuffle=shuffle,
                     batch_size=3,
                     shard=(index, 2),
                     mapping=mapping,
                 )
-                windows = [y.copy() for _, y, _ in Pass(feed, 0).windows()]
+                windows = [y.copy() for _, y, _ in EpochPass(read_config, 0).windows()]
                 cut = [len(y[at : at + 3]) for y in windows for at in range(0, len(y), 3)]
                 assert cut == expected
 
 
 @pytest.mark.parametrize("gather", ["freely", "bounded", "never"])
 def test_single_rows_however_they_are_read(stored: Stored, gather: Gather) -> None:
-    expected = rows_of(stored.feed(shuffle="global", window=200), 4)
+    expected = rows_of(stored.read_config(shuffle="global", window=200), 4)
     assert np.array_equal(np.sort(expected), np.arange(ROWS))
-    assert np.array_equal(rows_of(stored.feed(shuffle="global", window=77, gather=gather), 4), expected)
+    assert np.array_equal(
+        rows_of(stored.read_config(shuffle="global", window=77, gather=gather), 4), expected
+    )
 
 
 def test_files_that_are_not_to_be_mapped_are_not(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,29 +298,29 @@ def test_files_that_are_not_to_be_mapped_are_not(stored: Stored, monkeypatch: py
     monkeypatch.setattr("oocloader.reading.mapped_rows.map_shared", refuse)
     monkeypatch.setattr("oocloader.reading.mapped_rows.map_private", refuse)
     for shuffle in (False, "window", "global"):
-        feed = stored.feed(shuffle=shuffle, mapping=False)
+        read_config = stored.read_config(shuffle=shuffle, mapping=False)
         for gather in ("freely", "bounded"):
-            object.__setattr__(feed, "gather", gather)
-            assert len(rows_of(feed)) == ROWS
+            object.__setattr__(read_config, "gather", gather)
+            assert len(rows_of(read_config)) == ROWS
 
 
 def test_nothing_but_its_numbers_makes_the_order(stored: Stored) -> None:
-    expected = rows_of(stored.feed(), 5)
-    for threads, ahead, mapping in itertools.product((1, 2, 5), (1, 3), (False, True)):
-        feed = stored.feed(threads=threads, ahead=ahead, mapping=mapping)
-        assert np.array_equal(rows_of(feed, 5), expected)
-    assert np.array_equal(rows_of(stored.feed(batch_size=100), 5), expected)
-    assert not np.array_equal(rows_of(stored.feed(), 6), expected)
-    assert not np.array_equal(rows_of(stored.feed(seed=4), 5), expected)
+    expected = rows_of(stored.read_config(), 5)
+    for threads, prefetch_windows, mapping in itertools.product((1, 2, 5), (1, 3), (False, True)):
+        read_config = stored.read_config(threads=threads, prefetch_windows=prefetch_windows, mapping=mapping)
+        assert np.array_equal(rows_of(read_config, 5), expected)
+    assert np.array_equal(rows_of(stored.read_config(batch_size=100), 5), expected)
+    assert not np.array_equal(rows_of(stored.read_config(), 6), expected)
+    assert not np.array_equal(rows_of(stored.read_config(seed=4), 5), expected)
 
 
 def test_passes_at_the_same_time(stored: Stored) -> None:
-    feed = stored.feed()
-    first, second = Pass(feed, 0).windows(), Pass(feed, 1).windows()
+    read_config = stored.read_config()
+    first, second = EpochPass(read_config, 0).windows(), EpochPass(read_config, 1).windows()
     pairs = list(zip(first, second, strict=True))
     for at, epoch in enumerate((0, 1)):
         found = np.concatenate([pair[at][1] for pair in pairs])
-        assert np.array_equal(found, rows_of(feed, epoch))
+        assert np.array_equal(found, rows_of(read_config, epoch))
 
 
 def test_parts_that_do_not_line_up_are_decoded_once_and_not_kept(tmp_path: Path) -> None:
@@ -328,15 +334,23 @@ def test_parts_that_do_not_line_up_are_decoded_once_and_not_kept(tmp_path: Path)
             for (start, stop), chunk, flip in zip(cuts, (64, 64, 48), flips, strict=True)
         ]
     )
-    order = Order(RowSet(0, ROWS), shuffle=True, seed=0, block=64, window=256, starts=reader.starts)
-    feed = Feed(
-        readers=[reader], order=order, batch_size=50, drop_remainder=False, threads=2, ahead=1, mapping=False
+    order = Order(
+        RowSet(0, ROWS), shuffle=True, seed=0, block=64, window=256, chunk_origins=reader.chunk_origins
     )
-    running = Pass(feed, 0)
+    read_config = ReadConfig(
+        readers=[reader],
+        order=order,
+        batch_size=50,
+        drop_remainder=False,
+        threads=2,
+        prefetch_windows=1,
+        mapping=False,
+    )
+    running = EpochPass(read_config, 0)
     found = []
     for (rows,) in running.windows():
         found.append(rows.copy())
-        assert running._staging._bands[0].kept_nbytes == 0
+        assert running._staging._shared_chunks[0].kept_nbytes == 0
     assert sorted(numbers_of(np.concatenate(found))) == list(range(ROWS))
     assert [len(flip.decoded) for flip in flips] == [4, 8, 7]
 
@@ -352,13 +366,13 @@ def test_parts_that_do_not_line_up_are_decoded_once_and_not_kept(tmp_path: Path)
     ],
 )
 def test_batches(stored: Stored, rows: int, batch_size: int, drop_remainder: bool, batches: int) -> None:
-    feed = stored.feed(batch_size=batch_size, drop_remainder=drop_remainder)
-    assert feed.batches == batches
-    assert len(rows_of(feed)) == min(rows, batches * batch_size)
+    read_config = stored.read_config(batch_size=batch_size, drop_remainder=drop_remainder)
+    assert read_config.batches == batches
+    assert len(rows_of(read_config)) == min(rows, batches * batch_size)
 
 
 def test_counters(stored: Stored) -> None:
-    running = Pass(stored.feed(shuffle=False), 0)
+    running = EpochPass(stored.read_config(shuffle=False), 0)
     windows = [len(arrays[0]) for arrays in running.windows()]
     counters = running.counters
     assert (counters.rows, counters.windows) == (ROWS, len(windows))
@@ -378,7 +392,7 @@ def test_counters(stored: Stored) -> None:
 def test_an_error_comes_after_every_row_before_it(stored: Stored) -> None:
     """In stored order the rows of chunks before the damaged one all come, as whole batches."""
     stored.flips[0].damaged.add((~stored.x[640:704, :2]).tobytes())
-    running = Pass(stored.feed(shuffle=False, window=64, block=64, batch_size=10), 0)
+    running = EpochPass(stored.read_config(shuffle=False, window=64, block=64, batch_size=10), 0)
     found: list[int] = []
     with pytest.raises(CorruptChunkError, match=r"chunk \(10, 0, 0\), rows 640 to 703: damaged") as caught:
         found.extend(labels(running))
@@ -390,8 +404,8 @@ def test_an_error_comes_after_every_row_before_it(stored: Stored) -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_of_several_errors_the_first_to_be_delivered_is_told(stored: Stored, shuffle: bool) -> None:
     """Several chunks are damaged, and a later one is found first, by whichever thread."""
-    feed = stored.feed(shuffle=shuffle, window=ROWS, block=64, batch_size=10, threads=3)
-    order = rows_of(feed).tolist()
+    read_config = stored.read_config(shuffle=shuffle, window=ROWS, block=64, batch_size=10, threads=3)
+    order = rows_of(read_config).tolist()
     for first in (192, 448, 832):
         stored.flips[0].damaged.add((~stored.x[first : first + 64, 2:4]).tobytes())
     for first in (200, 800):
@@ -399,7 +413,7 @@ def test_of_several_errors_the_first_to_be_delivered_is_told(stored: Stored, shu
     damaged = {"x": {*range(192, 256), *range(448, 512), *range(832, 896)}}
     damaged["y"] = {*range(200, 300), *range(800, 900)}
     at = next(at for at, row in enumerate(order) if any(row in rows for rows in damaged.values()))
-    running = Pass(feed, 0)
+    running = EpochPass(read_config, 0)
     found: list[int] = []
     with pytest.raises(CorruptChunkError) as caught:
         found.extend(labels(running))
@@ -420,16 +434,18 @@ def test_errors_with_shared_chunks_end_the_pass(
     """Blocks cut the chunks of both arrays; one of these is damaged."""
     chunk = stored.x[320:384, 2:4] if which == 0 else stored.y[300:400].view(np.uint8)
     stored.flips[which].damaged.add((~chunk).tobytes())
-    feed = stored.feed(shuffle=shuffle, block=7, window=30, threads=threads, ahead=3, batch_size=10)
+    read_config = stored.read_config(
+        shuffle=shuffle, block=7, window=30, threads=threads, prefetch_windows=3, batch_size=10
+    )
     damaged = set(range(320, 384) if which == 0 else range(300, 400))
     found: list[int] = []
     began = time.monotonic()
     with pytest.raises(CorruptChunkError):
-        found.extend(labels(Pass(feed, 0)))
+        found.extend(labels(EpochPass(read_config, 0)))
     assert time.monotonic() - began < 10
     # Every whole batch before the first row of the chunk comes.
     stored.flips[which].damaged.clear()
-    whole = rows_of(feed)
+    whole = rows_of(read_config)
     first = next(at for at, row in enumerate(whole.tolist()) if row in damaged)
     assert found == whole[: first // 10 * 10].tolist()
 
@@ -439,8 +455,8 @@ def test_errors_with_shared_chunks_end_the_pass(
 def test_a_file_that_changes_during_a_pass(
     stored: Stored, mapping: bool, change: Callable[[str], None]
 ) -> None:
-    feed = stored.feed(shuffle=False, window=64, block=64, mapping=mapping, ahead=1)
-    running = Pass(feed, 0).windows()
+    read_config = stored.read_config(shuffle=False, window=64, block=64, mapping=mapping, prefetch_windows=1)
+    running = EpochPass(read_config, 0).windows()
     for _ in range(3):
         next(running)
     path = stored.layouts[2].files.path(0)
@@ -449,7 +465,7 @@ def test_a_file_that_changes_during_a_pass(
         # It is open, and stays what it was.
         assert sum(len(y) for _, y, _ in running) == ROWS - 3 * 64
         stored.readers[2] = ChunkReader(stored.layouts[2])
-        running = Pass(feed, 1).windows()
+        running = EpochPass(read_config, 1).windows()
     with pytest.raises(ChangedError, match=f"^{path}: array 'x', rows [0-9]+ to [0-9]+: the file "):
         list(running)
 
@@ -461,7 +477,7 @@ def test_a_file_that_changes_during_a_pass(
 def test_an_abandoned_pass_ends(stored: Stored, taken: int) -> None:
     gc.collect()
     before = len(open_files())
-    windows = Pass(stored.feed(window=64), 0).windows()
+    windows = EpochPass(stored.read_config(window=64), 0).windows()
     for _ in range(taken):
         next(windows)
     del windows
@@ -473,34 +489,34 @@ def test_an_abandoned_pass_ends(stored: Stored, taken: int) -> None:
 
 
 def test_close_ends_whoever_iterates(stored: Stored) -> None:
-    running = Pass(stored.feed(window=64), 0)
+    running = EpochPass(stored.read_config(window=64), 0)
     windows = running.windows()
     next(windows)
     running.close()
     assert list(windows) == []
     running.close()
     assert our_threads() == []
-    never = Pass(stored.feed(), 0)
+    never = EpochPass(stored.read_config(), 0)
     never.close()
     assert list(never.windows()) == []
 
 
 def test_an_exception_of_the_consumer_ends_the_pass(stored: Stored) -> None:
     with pytest.raises(ZeroDivisionError):
-        sum(label / 0 for label in labels(Pass(stored.feed(window=64), 0)))
+        sum(label / 0 for label in labels(EpochPass(stored.read_config(window=64), 0)))
     gc.collect()
     assert our_threads() == []
 
 
 def test_buffers_are_shared_by_passes(stored: Stored) -> None:
-    feed = stored.feed(window=256, mapping=False)
+    read_config = stored.read_config(window=256, mapping=False)
     places: set[int] = set()
     for epoch in range(5):
-        for x, _, _ in Pass(feed, epoch).windows():
+        for x, _, _ in EpochPass(read_config, epoch).windows():
             places.add(x.ctypes.data)
             del x
     # What is kept for reuse at most: read ahead, in use, about to be released.
-    assert len(places) <= feed.ahead + 3
+    assert len(places) <= read_config.prefetch_windows + 3
 
 
 MEMORY = """
@@ -513,7 +529,7 @@ from oocloader.codecs.chain import Chain
 from oocloader.memory.alignment import Column
 from oocloader.reading.layout import Files, Layout
 from oocloader.order.order import Order, RowSet, Shuffle
-from oocloader.pipeline.epoch_pass import Feed, Pass
+from oocloader.pipeline.epoch_pass import ReadConfig, EpochPass
 
 folder, kind, shuffle = sys.argv[1], sys.argv[2], sys.argv[3] == "shuffle"
 path, rows, row_nbytes, chunk_rows = f"{folder}/big", 1 << 18, 1 << 12, 300
@@ -536,15 +552,15 @@ column = Column(
 sizes = budget.choose(rows, [column], batch_size=100, shuffle=shuffle, block=None, window=None,
     host_memory=64 << 20, device_memory=None, threads=2, free_host_memory=1 << 30)
 order = Order(RowSet(0, rows), shuffle=shuffle, seed=0, block=sizes.block, window=sizes.window)
-feed = Feed(readers=[reader], order=order, batch_size=100, drop_remainder=False,
-    threads=sizes.threads, ahead=sizes.ahead, mapping=kind == "mapped")
+read_config = ReadConfig(readers=[reader], order=order, batch_size=100, drop_remainder=False,
+    threads=sizes.threads, prefetch_windows=sizes.prefetch_windows, mapping=kind == "mapped")
 
 def peak():
     with open("/proc/self/status") as table:
         return next(int(line.split()[1]) for line in table if line.startswith("VmHWM")) << 10
 
 before, seen = peak(), 0
-for (window,) in Pass(feed, 0).windows():
+for (window,) in EpochPass(read_config, 0).windows():
     seen += len(window)
     assert window.ravel().view("u8")[::64].max() == (2**64 - 1 if kind == "chunks" else 0)
     del window

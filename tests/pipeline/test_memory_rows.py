@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 from numbered import rows_array
 from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.order.selection import row_set
-from oocloader.pipeline.memory_rows import KeptRows, positions
+from oocloader.pipeline.memory_rows import MemoryRows, positions
 from oocloader.reading.row_reader import Target
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 ROWS = 200
 
 
-def filled(reader: KeptRows, pieces: list[Piece], rows: int) -> tuple[list[int], Counters]:
+def filled(reader: MemoryRows, spans: list[RowSpan], rows: int) -> tuple[list[int], Counters]:
     """The stored rows that land in a buffer of `rows`; -1 where none does."""
     out = np.full((rows, *reader.shape[1:]), -1, reader.dtype)
     counters = Counters()
-    for job in reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), counters)):
+    for job in reader.jobs(spans, Target(out, SharedChunks(lambda lo, hi: 0), counters)):
         job()
     return out[:, 0].tolist(), counters
 
 
-def kept(rows: RowSet) -> KeptRows:
+def kept(rows: RowSet) -> MemoryRows:
     members = np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
-    return KeptRows(np.repeat(members[:, np.newaxis], 3, 1).astype(np.int32), rows, ROWS)
+    return MemoryRows(np.repeat(members[:, np.newaxis], 3, 1).astype(np.int32), rows, ROWS)
 
 
 SELECTIONS = [None, slice(20, 150), np.arange(0, ROWS, 3), np.r_[np.arange(4, 9), np.arange(50, 120), 199]]
@@ -46,11 +46,11 @@ def test_every_window_of_an_order(selection: Any, shuffle: bool) -> None:
     reader = kept(rows)
     seen: list[int] = []
     for window in order.windows(1):
-        found, counters = filled(reader, list(window.pieces), window.rows)
+        found, counters = filled(reader, list(window.spans), window.rows)
         expected = np.empty(window.rows, np.int64)
-        for piece in window.pieces:
-            count = np.arange(piece.stop - piece.start) if piece.pick is None else piece.pick
-            expected[piece.dest] = piece.start + count
+        for span in window.spans:
+            count = np.arange(span.stop - span.start) if span.row_index is None else span.row_index
+            expected[span.dest_index] = span.start + count
         assert found == expected.tolist()
         assert counters.copied_bytes == window.rows * 12
         seen += found
@@ -65,26 +65,26 @@ def test_rows_to_scattered_places(data: st.DataObject) -> None:
     rows = row_set(data.draw(st.sampled_from(SELECTIONS)), ROWS)
     members = np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
     wanted = np.array(sorted(data.draw(st.sets(st.sampled_from(members.tolist()), min_size=1))))
-    dest = np.array(data.draw(st.permutations(range(2 * len(wanted)))))[: len(wanted)]
-    piece = Piece(int(wanted[0]), int(wanted[-1]) + 1, wanted - wanted[0], dest)
-    found, _ = filled(kept(rows), [piece], 2 * len(wanted))
+    dest_index = np.array(data.draw(st.permutations(range(2 * len(wanted)))))[: len(wanted)]
+    span = RowSpan(int(wanted[0]), int(wanted[-1]) + 1, wanted - wanted[0], dest_index)
+    found, _ = filled(kept(rows), [span], 2 * len(wanted))
     expected = np.full(2 * len(wanted), -1)
-    expected[dest] = wanted
+    expected[dest_index] = wanted
     assert found == expected.tolist()
 
 
 def test_positions_of_neighbours_are_neighbours() -> None:
     rows = row_set(np.arange(0, ROWS, 3), ROWS)
-    (piece,) = positions(rows, [Piece(30, 61, np.arange(0, 31, 3), slice(0, 11))])
-    assert (piece.start, piece.stop, piece.pick) == (10, 21, None)
-    (piece,) = positions(rows, [Piece(30, 61, np.array([0, 30]), slice(0, 2))])
-    assert (piece.start, piece.stop) == (10, 21)
-    assert piece.pick is not None
-    assert piece.pick.tolist() == [0, 10]
+    (span,) = positions(rows, [RowSpan(30, 61, np.arange(0, 31, 3), slice(0, 11))])
+    assert (span.start, span.stop, span.row_index) == (10, 21, None)
+    (span,) = positions(rows, [RowSpan(30, 61, np.array([0, 30]), slice(0, 2))])
+    assert (span.start, span.stop) == (10, 21)
+    assert span.row_index is not None
+    assert span.row_index.tolist() == [0, 10]
 
 
 def test_what_is_kept_is_not_handed_out() -> None:
-    reader = KeptRows(rows_array(10), RowSet(0, 10), 10)
+    reader = MemoryRows(rows_array(10), RowSet(0, 10), 10)
     assert reader.map(0, 5) is None
     assert reader.view([]) is None
     assert filled(kept(RowSet(0, 10)), [], 0)[0] == []

@@ -15,9 +15,9 @@ import pytest
 import oocloader as ooc
 from numbered import rows_array
 from oocloader.order.order import Order, RowSet
-from oocloader.order.row_spans import Piece
-from oocloader.pipeline.epoch_pass import Feed, Pass
-from oocloader.pipeline.next_epoch import Border
+from oocloader.order.row_spans import RowSpan
+from oocloader.pipeline.epoch_pass import EpochPass, ReadConfig
+from oocloader.pipeline.next_epoch import NextEpoch
 from oocloader.reading.files import FileReader
 from oocloader.reading.row_reader import Job, MemoryReader, Target
 from recorded import eventually, ids_of, our_threads
@@ -33,22 +33,22 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 class Recorded(MemoryReader):
-    """Rows in memory, and the first row of every piece that was read."""
+    """Rows in memory, and the first row of every span that was read."""
 
     def __init__(self, rows: int = ROWS) -> None:
         super().__init__(np.arange(rows))
         self.read: list[int] = []
         self.fails = False
 
-    def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-        inner = super().jobs(pieces, target)
+    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        inner = super().jobs(spans, target)
 
         def job() -> None:
             if self.fails:
                 raise OSError("no such luck")
             for step in inner:
                 step()
-            self.read.append(pieces[0].start)
+            self.read.append(spans[0].start)
 
         return [job]
 
@@ -59,24 +59,24 @@ class Passes:
     def __init__(self, rows: int = ROWS) -> None:
         self.reader = Recorded(rows)
         order = Order(RowSet(0, rows), shuffle=False, seed=0, block=WINDOW, window=WINDOW)
-        feed = Feed(
+        read_config = ReadConfig(
             readers=[self.reader],
             order=order,
             batch_size=5,
             drop_remainder=False,
             threads=2,
-            ahead=2,
+            prefetch_windows=2,
             mapping=True,
         )
-        self.made: list[Pass] = []
+        self.made: list[EpochPass] = []
         self.coming: int | None = 0
         made = self.made
 
-        def make(epoch: int, taken: Any) -> Pass:
-            made.append(Pass(feed, epoch, taken=taken))
+        def make(epoch: int, taken: Any) -> EpochPass:
+            made.append(EpochPass(read_config, epoch, taken=taken))
             return made[-1]
 
-        self.border: Border[int] = Border(make, lambda: self.coming)
+        self.border: NextEpoch[int] = NextEpoch(make, lambda: self.coming)
 
     def begin(self, epoch: int) -> Iterator[list[int]]:
         """Windows of pass `epoch`; the one after it is foretold from then on."""
@@ -177,7 +177,7 @@ def test_the_number_of_the_next_pass_was_changed_meanwhile() -> None:
     passes = Passes()
     run(passes, 0)
     passes.coming = 5
-    passes.border.read_ahead()
+    passes.border.prefetch()
     assert [made.epoch for made in passes.made] == [0, 1, 5]
     assert list(passes.made[1].windows()) == []
     assert passes.border.begin(5) is passes.made[2]
@@ -205,11 +205,11 @@ def test_close_ends_what_is_read() -> None:
     inner = passes.reader.jobs
     rest = run(passes, 0, 9)
 
-    def slow(pieces: Sequence[Piece], target: Target) -> list[Job]:
+    def slow(spans: Sequence[RowSpan], target: Target) -> list[Job]:
         def wait() -> None:
             go_on.wait(10)
 
-        return [wait, *inner(pieces, target)]
+        return [wait, *inner(spans, target)]
 
     passes.reader.jobs = slow  # type: ignore[method-assign]
     next(rest)
@@ -220,7 +220,7 @@ def test_close_ends_what_is_read() -> None:
     passes.border.close()
     assert our_threads() == []
     passes.border.close()
-    passes.border.read_ahead()
+    passes.border.prefetch()
     assert [made.epoch for made in passes.made] == [0, 1]
 
 
@@ -228,10 +228,10 @@ def test_with_the_border_goes_what_it_read() -> None:
     passes = Passes()
     run(passes, 0)
     assert eventually(lambda: len(passes.reader.read) == 12)
-    ahead = passes.made[1]
+    prefetch_windows = passes.made[1]
     del passes.border
     gc.collect()
-    assert list(ahead.windows()) == []
+    assert list(prefetch_windows.windows()) == []
 
 
 # -- a Loader

@@ -15,9 +15,9 @@ import pytest
 
 from oocloader.errors import ClosedError
 from oocloader.order.order import Order, RowSet
-from oocloader.pipeline.prefetch import ReadAhead
+from oocloader.pipeline.prefetch import Prefetcher
 from oocloader.pipeline.staging import Stage, StagePlan
-from oocloader.reading.shared_chunks import Bands, Job
+from oocloader.reading.shared_chunks import Job, SharedChunks
 
 # How long anything may take that should take no time, on a machine that does other things too.
 PATIENCE_S = 10.0
@@ -88,16 +88,16 @@ class Stages:
 
         return run
 
-    def ahead(
-        self, *, threads: int = 2, ahead: int = 2, cancel: Callable[[], None] = lambda: None
-    ) -> ReadAhead:
-        return ReadAhead(iter(self), threads=threads, ahead=ahead, cancel=cancel)
+    def prefetch_windows(
+        self, *, threads: int = 2, prefetch_windows: int = 2, cancel: Callable[[], None] = lambda: None
+    ) -> Prefetcher:
+        return Prefetcher(iter(self), threads=threads, prefetch_windows=prefetch_windows, cancel=cancel)
 
-    def take(self, reading: ReadAhead) -> int:
+    def take(self, reading: Prefetcher) -> int:
         """The number of the next stage."""
         stage = next(reading)
         self.taken += 1
-        (array,), _ = stage.deliver([None])
+        (array,), _ = stage.take_batches([None])
         return int(array[0])
 
 
@@ -116,11 +116,11 @@ def raising(error: BaseException) -> Job:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-@pytest.mark.parametrize("ahead", [1, 2, 3])
+@pytest.mark.parametrize("prefetch_windows", [1, 2, 3])
 @pytest.mark.parametrize("jobs", [0, 1, 5])
-def test_stages_come_in_order_with_their_jobs_done(threads: int, ahead: int, jobs: int) -> None:
+def test_stages_come_in_order_with_their_jobs_done(threads: int, prefetch_windows: int, jobs: int) -> None:
     source = Stages(20, jobs)
-    reading = source.ahead(threads=threads, ahead=ahead)
+    reading = source.prefetch_windows(threads=threads, prefetch_windows=prefetch_windows)
     for number in range(20):
         assert source.take(reading) == number
         assert {job for stage, job in source.done if stage == number} == set(range(jobs))
@@ -132,29 +132,29 @@ def test_stages_come_in_order_with_their_jobs_done(threads: int, ahead: int, job
 
 
 def test_no_stages() -> None:
-    assert list(Stages(0).ahead()) == []
+    assert list(Stages(0).prefetch_windows()) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("ahead", [1, 2, 4])
-def test_never_more_than_ahead_are_prepared(threads: int, ahead: int) -> None:
+@pytest.mark.parametrize("prefetch_windows", [1, 2, 4])
+def test_never_more_than_ahead_are_prepared(threads: int, prefetch_windows: int) -> None:
     source = Stages(30)
-    reading = source.ahead(threads=threads, ahead=ahead)
+    reading = source.prefetch_windows(threads=threads, prefetch_windows=prefetch_windows)
     for number in range(12):
         assert source.take(reading) == number
         if number % 4 == 0:
             # Given time, all of them are prepared, and no more.
-            assert eventually(lambda: len(source.done) == 2 * (source.taken + ahead))
+            assert eventually(lambda: len(source.done) == 2 * (source.taken + prefetch_windows))
             time.sleep(0.01)
-            assert len(source.done) == 2 * (source.taken + ahead)
+            assert len(source.done) == 2 * (source.taken + prefetch_windows)
     reading.close()
     # The stage that is being taken was counted as one that waits.
-    assert source.most_ahead <= ahead + 1
+    assert source.most_ahead <= prefetch_windows + 1
 
 
 def test_nothing_starts_before_the_first_next() -> None:
     source = Stages(3)
-    reading = source.ahead()
+    reading = source.prefetch_windows()
     time.sleep(0.02)
     assert source.arrays == []
     assert our_threads() == []
@@ -171,7 +171,7 @@ def test_jobs_of_a_stage_run_together() -> None:
         barrier.wait(PATIENCE_S)
 
     source = Stages(1, 3, actions={(0, job): meet for job in range(3)})
-    reading = source.ahead(threads=3)
+    reading = source.prefetch_windows(threads=3)
     assert source.take(reading) == 0
     reading.close()
 
@@ -179,7 +179,7 @@ def test_jobs_of_a_stage_run_together() -> None:
 def test_a_slow_stage_does_not_hold_up_the_work_on_later_ones() -> None:
     later = threading.Event()
     source = Stages(5, 1, actions={(0, 0): waiting(later), (2, 0): later.set})
-    reading = source.ahead(threads=2, ahead=3)
+    reading = source.prefetch_windows(threads=2, prefetch_windows=3)
     assert source.take(reading) == 0
     assert later.is_set()
     reading.close()
@@ -189,14 +189,14 @@ def test_a_slow_stage_does_not_hold_up_the_work_on_later_ones() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("ahead", [1, 3])
+@pytest.mark.parametrize("prefetch_windows", [1, 3])
 @pytest.mark.parametrize("failing", [(0, 0), (3, 0), (3, 1), (9, 1)])
-def test_an_error_comes_in_its_place(threads: int, ahead: int, failing: tuple[int, int]) -> None:
+def test_an_error_comes_in_its_place(threads: int, prefetch_windows: int, failing: tuple[int, int]) -> None:
     error = OSError("no such luck")
     # Stages before it are slow, so that the error happens first.
     slow: dict[tuple[int, int], Job] = {(stage, 0): lambda: time.sleep(0.01) for stage in range(failing[0])}
     source = Stages(10, actions={**slow, failing: raising(error)})
-    reading = source.ahead(threads=threads, ahead=ahead)
+    reading = source.prefetch_windows(threads=threads, prefetch_windows=prefetch_windows)
     for number in range(failing[0]):
         assert source.take(reading) == number
     with pytest.raises(OSError, match="no such luck") as caught:
@@ -212,7 +212,7 @@ def test_an_error_comes_in_its_place(threads: int, ahead: int, failing: tuple[in
 def test_an_error_while_preparing_comes_in_its_place(threads: int, failing: int) -> None:
     error = OSError("no such luck")
     source = Stages(10, actions={(3, 0): lambda: time.sleep(0.05)}, preparing={failing: raising(error)})
-    reading = source.ahead(threads=threads, ahead=3)
+    reading = source.prefetch_windows(threads=threads, prefetch_windows=3)
     for number in range(failing):
         assert source.take(reading) == number
     with pytest.raises(OSError, match="no such luck") as caught:
@@ -234,7 +234,7 @@ def test_the_first_of_two_errors_comes_out() -> None:
         raise second
 
     source = Stages(5, 1, actions={(1, 0): fail_late, (2, 0): fail})
-    reading = source.ahead(threads=2, ahead=3)
+    reading = source.prefetch_windows(threads=2, prefetch_windows=3)
     assert source.take(reading) == 0
     with pytest.raises(OSError, match="first"):
         next(reading)
@@ -245,13 +245,13 @@ def test_an_error_does_not_wait_for_what_else_the_stage_does() -> None:
     source = Stages(2, actions={(0, 0): waiting(given_up), (0, 1): raising(OSError("no such luck"))})
     began = time.monotonic()
     with pytest.raises(OSError, match="no such luck"):
-        next(source.ahead(cancel=given_up.set))
+        next(source.prefetch_windows(cancel=given_up.set))
     assert time.monotonic() - began < CLOSE_S
 
 
 def test_what_is_no_exception_comes_out_too() -> None:
     source = Stages(2, actions={(1, 0): raising(SystemExit(3))})
-    reading = source.ahead()
+    reading = source.prefetch_windows()
     assert source.take(reading) == 0
     with pytest.raises(SystemExit):
         next(reading)
@@ -261,7 +261,7 @@ def test_what_is_no_exception_comes_out_too() -> None:
 def test_an_error_beside_a_shared_chunk_does_not_leave_anyone_waiting(threads: int) -> None:
     """The stage that failed was to decode a chunk for the next one, whose job waits for it."""
     order = Order(RowSet(0, 100), shuffle=False, seed=0, block=5, window=5)
-    bands = Bands(order.rows.count)
+    shared_chunks = SharedChunks(order.rows.count)
     decoded = np.arange(100)
 
     def decode(band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
@@ -270,28 +270,30 @@ def test_an_error_beside_a_shared_chunk_does_not_leave_anyone_waiting(threads: i
     def stages() -> Iterator[Stage]:
         for window in order.windows(0):
             out = np.full(5, -1)
-            jobs = bands.jobs(window.pieces, out, rows=100, band_rows=10, decode=decode)
+            jobs = shared_chunks.jobs(window.spans, out, rows=100, band_rows=10, decode=decode)
             if window.index == 6:
                 jobs.insert(0, raising(OSError("the labels are gone")))
             plan = StagePlan((window,), 0, 0, 5, window.first)
             yield Stage(plan, [out], [True], jobs)
 
-    reading = ReadAhead(stages(), threads=threads, ahead=3, cancel=bands.cancel)
+    reading = Prefetcher(stages(), threads=threads, prefetch_windows=3, cancel=shared_chunks.cancel)
     for number in range(6):
-        (array,), _ = next(reading).deliver([None])
+        (array,), _ = next(reading).take_batches([None])
         assert array.tolist() == list(range(5 * number, 5 * number + 5))
     began = time.monotonic()
     with pytest.raises(OSError, match="the labels are gone"):
         next(reading)
     assert time.monotonic() - began < CLOSE_S
     with pytest.raises(ClosedError):
-        bands.jobs([], np.empty(0), rows=1, band_rows=1, decode=decode) or bands._claim(0, 1, 1)
+        shared_chunks.jobs([], np.empty(0), rows=1, band_rows=1, decode=decode) or shared_chunks._claim(
+            0, 1, 1
+        )
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_thread_is_enough_for_shared_chunks(threads: int) -> None:
     order = Order(RowSet(0, 300), shuffle=True, seed=0, block=3, window=30)
-    bands = Bands(order.rows.count)
+    shared_chunks = SharedChunks(order.rows.count)
 
     def decode(band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
         return [lambda at=at: out.__setitem__(at, lo + at) for at in range(hi - lo)]  # type: ignore[misc]  # binds at
@@ -299,12 +301,12 @@ def test_one_thread_is_enough_for_shared_chunks(threads: int) -> None:
     def stages() -> Iterator[Stage]:
         for window in order.windows(0):
             out = np.full(window.rows, -1)
-            jobs = bands.jobs(window.pieces, out, rows=300, band_rows=64, decode=decode)
+            jobs = shared_chunks.jobs(window.spans, out, rows=300, band_rows=64, decode=decode)
             yield Stage(StagePlan((window,), 0, 0, window.rows, window.first), [out], [True], jobs)
 
     found = [
-        stage.deliver([None])[0][0]
-        for stage in ReadAhead(stages(), threads=threads, ahead=3, cancel=bands.cancel)
+        stage.take_batches([None])[0][0]
+        for stage in Prefetcher(stages(), threads=threads, prefetch_windows=3, cancel=shared_chunks.cancel)
     ]
     assert sorted(np.concatenate(found).tolist()) == list(range(300))
 
@@ -312,7 +314,7 @@ def test_one_thread_is_enough_for_shared_chunks(threads: int) -> None:
 # -- the end
 
 
-def closed_soon(reading: ReadAhead) -> None:
+def closed_soon(reading: Prefetcher) -> None:
     began = time.monotonic()
     reading.close()
     assert time.monotonic() - began < CLOSE_S
@@ -325,7 +327,7 @@ def closed_soon(reading: ReadAhead) -> None:
 @pytest.mark.parametrize("threads", [1, 4])
 def test_close_after_some_stages(taken: int, threads: int) -> None:
     source = Stages(10)
-    reading = source.ahead(threads=threads)
+    reading = source.prefetch_windows(threads=threads)
     for number in range(taken):
         assert source.take(reading) == number
     closed_soon(reading)
@@ -335,7 +337,7 @@ def test_close_after_some_stages(taken: int, threads: int) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_close_while_jobs_run(threads: int) -> None:
     source = Stages(10, actions={(stage, 0): lambda: time.sleep(0.3) for stage in range(1, 10)})
-    reading = source.ahead(threads=threads, ahead=3)
+    reading = source.prefetch_windows(threads=threads, prefetch_windows=3)
     assert source.take(reading) == 0
     time.sleep(0.05)
     closed_soon(reading)
@@ -344,7 +346,7 @@ def test_close_while_jobs_run(threads: int) -> None:
 
 def test_close_while_a_stage_is_prepared() -> None:
     source = Stages(10, preparing={1: lambda: time.sleep(0.3)})
-    reading = source.ahead()
+    reading = source.prefetch_windows()
     assert source.take(reading) == 0
     time.sleep(0.05)
     closed_soon(reading)
@@ -355,7 +357,7 @@ def test_close_while_a_stage_is_prepared() -> None:
 def test_close_ends_who_waits_for_a_chunk() -> None:
     given_up = threading.Event()
     source = Stages(3, actions={(1, 0): waiting(given_up)})
-    reading = source.ahead(cancel=given_up.set)
+    reading = source.prefetch_windows(cancel=given_up.set)
     assert source.take(reading) == 0
     closed_soon(reading)
     assert given_up.is_set()
@@ -364,7 +366,7 @@ def test_close_ends_who_waits_for_a_chunk() -> None:
 def test_close_from_another_thread_ends_the_consumer() -> None:
     block = threading.Event()
     source = Stages(3, actions={(1, 0): waiting(block)})
-    reading = source.ahead(cancel=block.set)
+    reading = source.prefetch_windows(cancel=block.set)
     assert source.take(reading) == 0
     ended: list[str] = []
 
@@ -382,7 +384,7 @@ def test_close_from_another_thread_ends_the_consumer() -> None:
 
 def test_close_from_many_threads_at_once() -> None:
     source = Stages(50, actions={(stage, 1): lambda: time.sleep(0.001) for stage in range(50)})
-    reading = source.ahead(threads=3, ahead=3)
+    reading = source.prefetch_windows(threads=3, prefetch_windows=3)
     assert source.take(reading) == 0
     closers = [threading.Thread(target=reading.close) for _ in range(5)]
     for closer in closers:
@@ -397,7 +399,7 @@ def test_close_from_one_of_the_threads() -> None:
     """A buffer that goes there may be what the last reference to a pass hangs on."""
     taken = threading.Event()
     meeting = threading.Barrier(2)
-    readings: list[ReadAhead] = []
+    readings: list[Prefetcher] = []
 
     def close() -> None:
         taken.wait(PATIENCE_S)
@@ -405,7 +407,7 @@ def test_close_from_one_of_the_threads() -> None:
         readings[0].close()
 
     source = Stages(5, actions={(1, 0): close, (1, 1): close})
-    readings.append(source.ahead(threads=3))
+    readings.append(source.prefetch_windows(threads=3))
     assert source.take(readings[0]) == 0
     taken.set()
     assert list(readings[0]) == []
@@ -414,7 +416,7 @@ def test_close_from_one_of_the_threads() -> None:
 
 def test_threads_end_with_the_last_stage() -> None:
     source = Stages(4)
-    reading = source.ahead(threads=3)
+    reading = source.prefetch_windows(threads=3)
     assert [source.take(reading) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(StopIteration):
         next(reading)
@@ -423,7 +425,7 @@ def test_threads_end_with_the_last_stage() -> None:
 
 def test_hundreds_of_passes_leave_no_thread() -> None:
     for number in range(300):
-        reading = Stages(5, 1).ahead(threads=2)
+        reading = Stages(5, 1).prefetch_windows(threads=2)
         for _, _ in zip(range(number % 4), reading, strict=False):
             pass
         reading.close()
@@ -436,7 +438,7 @@ def test_hundreds_of_passes_leave_no_thread() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_threads_that_wait_hold_no_stage(threads: int) -> None:
     source = Stages(8)
-    reading = source.ahead(threads=threads, ahead=2)
+    reading = source.prefetch_windows(threads=threads, prefetch_windows=2)
     for number in range(5):
         assert source.take(reading) == number
     assert eventually(lambda: len(source.done) == 2 * 7)
@@ -460,7 +462,7 @@ def test_jobs_go_when_they_are_done() -> None:
     def stages() -> Iterator[Stage]:
         yield Stage(StagePlan((), 0, 0, 1, 0), [np.zeros(1)], [True], [job(), job(), waiting(go_on)])
 
-    reading = ReadAhead(stages(), threads=2, ahead=1, cancel=lambda: None)
+    reading = Prefetcher(stages(), threads=2, prefetch_windows=1, cancel=lambda: None)
     consumer = threading.Thread(target=lambda: next(reading))
     consumer.start()
     try:
@@ -474,7 +476,7 @@ def test_jobs_go_when_they_are_done() -> None:
 
 def test_waiting_is_measured() -> None:
     source = Stages(3, 1, actions={(1, 0): lambda: time.sleep(0.2)})
-    reading = source.ahead(threads=1, ahead=1)
+    reading = source.prefetch_windows(threads=1, prefetch_windows=1)
     source.take(reading)
     before = reading.wait_s
     source.take(reading)
@@ -495,23 +497,25 @@ def test_no_lock_is_left_by_a_function_of_python(monkeypatch: pytest.MonkeyPatch
         leaves(self, *error)
 
     monkeypatch.setattr(threading.Condition, "__exit__", leave)
-    bands = Bands(lambda lo, hi: 10)
-    ahead = ReadAhead(iter(Stages(3)), threads=2, ahead=2, cancel=bands.cancel, pauses=True)
-    assert len(list(ahead)) == 3
+    shared_chunks = SharedChunks(lambda lo, hi: 10)
+    prefetch_windows = Prefetcher(
+        iter(Stages(3)), threads=2, prefetch_windows=2, cancel=shared_chunks.cancel, pauses=True
+    )
+    assert len(list(prefetch_windows)) == 3
     ours = ("pipeline/prefetch.py", "reading/shared_chunks.py")
     assert [name for name in left if name.endswith(ours)] == []
 
 
 def test_an_interrupted_start_of_a_thread_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = threading.Thread.start
+    chunk_origins = threading.Thread.start
 
     def start(self: threading.Thread) -> None:
         if self.name == "oocloader-read-1":
             raise KeyboardInterrupt
-        starts(self)
+        chunk_origins(self)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    ahead = ReadAhead(iter(Stages(3)), threads=2, ahead=2, cancel=lambda: None)
+    prefetch_windows = Prefetcher(iter(Stages(3)), threads=2, prefetch_windows=2, cancel=lambda: None)
     with pytest.raises(KeyboardInterrupt):
-        next(ahead)
-    ahead.close()
+        next(prefetch_windows)
+    prefetch_windows.close()

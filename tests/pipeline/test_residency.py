@@ -20,7 +20,14 @@ from oocloader.loader import assembly
 from oocloader.loader.plan import MemoryPlan
 from oocloader.memory.alignment import Column
 from oocloader.pipeline import residency as residency
-from oocloader.pipeline.residency import Resident, check_fits, check_host, keeps, parse_residency, resident
+from oocloader.pipeline.residency import (
+    Resident,
+    check_fits,
+    check_host,
+    is_resident,
+    parse_residency,
+    resident,
+)
 from recorded import device_of, eventually, finished, ids_of, our_threads, started, storage_bytes
 
 ROWS = 1000
@@ -53,14 +60,14 @@ def column(row_nbytes: int, chunk_rows: int | None = None, *, row_access: bool =
     ],
 )
 def test_what_is_kept(asked: str, on_host: bool, device_budget: int | None, expected: bool) -> None:
-    what = Resident(rows_nbytes=1000, device_nbytes=1500, window=10, starts=(0,))
-    assert keeps(asked, what, on_host=on_host, device_budget=device_budget) is expected
+    what = Resident(rows_nbytes=1000, device_nbytes=1500, window=10, chunk_origins=(0,))
+    assert is_resident(asked, what, on_host=on_host, device_budget=device_budget) is expected
 
 
 def test_auto_needs_room_for_windows_and_batches_too() -> None:
-    what = Resident(rows_nbytes=1000, device_nbytes=2500, window=10, starts=(0,))
-    assert not keeps("auto", what, on_host=False, device_budget=2400)
-    assert keeps("auto", what, on_host=False, device_budget=2500)
+    what = Resident(rows_nbytes=1000, device_nbytes=2500, window=10, chunk_origins=(0,))
+    assert not is_resident("auto", what, on_host=False, device_budget=2400)
+    assert is_resident("auto", what, on_host=False, device_budget=2500)
 
 
 @pytest.mark.parametrize("bad", ["gpu", None, True, 1, ""])
@@ -95,7 +102,7 @@ def test_the_sum(rows: int, row_nbytes: int, chunk_rows: int | None, batch_size:
 
 
 def test_a_host_without_the_memory() -> None:
-    what = Resident(rows_nbytes=1000, device_nbytes=1500, window=10, starts=(0,))
+    what = Resident(rows_nbytes=1000, device_nbytes=1500, window=10, chunk_origins=(0,))
     check_host(what, None)
     check_host(what, 1000)
     with pytest.raises(ooc.SettingError, match="keeps 1000 bytes of rows, and 999 bytes of memory are free"):

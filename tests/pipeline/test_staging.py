@@ -16,7 +16,7 @@ from numbered import rows_array
 from oocloader.errors import ClosedError
 from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.order.shards import batching
 from oocloader.pipeline.staging import Staging, plan_stages, pool_nbytes, stage_rows
 from oocloader.reading.buffers import Pool
@@ -38,9 +38,9 @@ def numbers_of(order: Order, epoch: int) -> np.ndarray:
     found = [np.empty(0, np.int64)]
     for window in order.windows(epoch):
         rows = np.empty(window.rows, np.int64)
-        for piece in window.pieces:
-            brought = np.arange(piece.start, piece.stop)
-            rows[piece.dest] = brought if piece.pick is None else brought[piece.pick]
+        for span in window.spans:
+            brought = np.arange(span.start, span.stop)
+            rows[span.dest_index] = brought if span.row_index is None else brought[span.row_index]
         found.append(rows)
     return np.concatenate(found)
 
@@ -157,13 +157,13 @@ def deliveries(
 ) -> list[tuple[np.ndarray, ...]]:
     """What the stages of a pass deliver, copied; `scribble` writes to each before the next is made."""
     stages, _, _ = staging(made, order, batch_size, mapping=mapping)
-    tails: list[np.ndarray | None] = [None] * len(made)
+    leftover: list[np.ndarray | None] = [None] * len(made)
     found = []
     cut = batching(len(order.rows), order.shard, batch_size=batch_size, drop_remainder=drop_remainder)
     for stage in stages.stages(epoch, cut, start=start):
         for job in stage.jobs:
             job()
-        delivered, tails = stage.deliver(tails)
+        delivered, leftover = stage.take_batches(leftover)
         found.append(tuple(array.copy() for array in delivered))
         if scribble:
             for array in delivered:
@@ -252,8 +252,8 @@ def test_rows_that_can_be_read_alone_are_read_as_they_are_delivered(tmp_path: Pa
         for stage in stages.stages(0, batching(ROWS, (0, 1), batch_size=32, drop_remainder=False)):
             for job in stage.jobs:
                 job()
-            (delivered,), tails = stage.deliver([None])
-            assert tails == [None]
+            (delivered,), leftover = stage.take_batches([None])
+            assert leftover == [None]
             assert delivered.ctypes.data % 64 == 0
         read, mapped = (0, stored.nbytes) if mapping else (stored.nbytes, 0)
         assert (counters.read_bytes, counters.mapped_bytes, counters.copied_bytes) == (read, mapped, 0)
@@ -264,11 +264,11 @@ def test_buffers_are_used_again_when_the_consumer_lets_go(tmp_path: Path, batch_
     order = order_of(ROWS, 50, shuffle=True)
     stages, _, _ = staging(readers(tmp_path), order, batch_size)
     places: list[set[int]] = [set() for _ in range(5)]
-    tails: list[np.ndarray | None] = [None] * 5
+    leftover: list[np.ndarray | None] = [None] * 5
     for stage in stages.stages(0, batching(ROWS, (0, 1), batch_size=batch_size, drop_remainder=False)):
         for job in stage.jobs:
             job()
-        delivered, tails = stage.deliver(tails)
+        delivered, leftover = stage.take_batches(leftover)
         for seen, array in zip(places, delivered, strict=True):
             seen.add(array.ctypes.data)
             assert array.ctypes.data % 64 == 0
@@ -281,11 +281,11 @@ def test_a_consumer_that_keeps_everything_gets_memory_of_its_own(tmp_path: Path)
     made = readers(tmp_path)
     stages, _, _ = staging(made, order, 50)
     kept = []
-    tails: list[np.ndarray | None] = [None] * 5
+    leftover: list[np.ndarray | None] = [None] * 5
     for stage in stages.stages(0, batching(ROWS, (0, 1), batch_size=50, drop_remainder=False)):
         for job in stage.jobs:
             job()
-        delivered, tails = stage.deliver(tails)
+        delivered, leftover = stage.take_batches(leftover)
         kept.append(delivered)
     numbers = numbers_of(order, 0)
     for array, expected in zip(joined(kept), arrays().values(), strict=True):
@@ -298,15 +298,15 @@ def test_pieces_ascend_and_do_not_overlap(window: int) -> None:
     asked: list[list[tuple[int, int]]] = []
 
     class Watched(MemoryReader):
-        def jobs(self, pieces: Sequence[Piece], target: Target) -> list[Job]:
-            asked.append([(piece.start, piece.stop) for piece in pieces])
-            return super().jobs(pieces, target)
+        def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+            asked.append([(span.start, span.stop) for span in spans])
+            return super().jobs(spans, target)
 
     order = order_of(ROWS, window, shuffle=True, block=1)
     deliveries([Watched(arrays()["y"])], order, 32)
-    assert sum(stop - start for pieces in asked for start, stop in pieces) == ROWS
-    for pieces in asked:
-        edges = [edge for piece in pieces for edge in piece]
+    assert sum(stop - start for spans in asked for start, stop in spans) == ROWS
+    for spans in asked:
+        edges = [edge for span in spans for edge in span]
         assert edges == sorted(edges)
 
 

@@ -18,7 +18,7 @@ from zarr.codecs import TransposeCodec
 from oocloader.reading.boxes import (
     Box,
     BoxReader,
-    Grain,
+    ChunkGeometry,
     box_shape,
     cut_boxes,
     in_order,
@@ -29,20 +29,20 @@ from oocloader.stores import open_store
 
 
 @st.composite
-def grains(draw: st.DrawFn) -> tuple[tuple[int, ...], Grain]:
+def grains(draw: st.DrawFn) -> tuple[tuple[int, ...], ChunkGeometry]:
     shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
     unit = tuple(draw(st.integers(1, 10)) for _ in shape)
-    return shape, Grain(unit, tuple(draw(st.permutations(range(len(shape))))))
+    return shape, ChunkGeometry(unit, tuple(draw(st.permutations(range(len(shape))))))
 
 
 @given(case=grains(), most=st.integers(1, 3000), itemsize=st.sampled_from([1, 2, 8]))
 def test_boxes_cover_the_array_once_in_whole_units(
-    case: tuple[tuple[int, ...], Grain], most: int, itemsize: int
+    case: tuple[tuple[int, ...], ChunkGeometry], most: int, itemsize: int
 ) -> None:
-    shape, grain = case
+    shape, chunk_geometry = case
     seen = np.zeros(shape, int)
-    unit = [min(u, n) for u, n in zip(grain.unit, shape, strict=True)]
-    boxes = cut_boxes(shape, grain, itemsize=itemsize, most_nbytes=most)
+    unit = [min(u, n) for u, n in zip(chunk_geometry.unit, shape, strict=True)]
+    boxes = cut_boxes(shape, chunk_geometry, itemsize=itemsize, most_nbytes=most)
     for box in boxes:
         seen[box] += 1
         assert math.prod(box_shape(box)) * itemsize <= max(most, math.prod(unit) * itemsize)
@@ -50,7 +50,7 @@ def test_boxes_cover_the_array_once_in_whole_units(
             assert part.start % size == 0
             assert part.stop % size == 0 or part.stop == length
     assert (seen == 1).all()
-    starts = [in_order([part.start for part in box], grain.order) for box in boxes]
+    starts = [in_order([part.start for part in box], chunk_geometry.order) for box in boxes]
     assert starts == sorted(starts)
 
 
@@ -160,8 +160,8 @@ def test_every_reader_reads_any_box(tmp_path: Path, make: Any, expected: np.ndar
     with open_store(make(tmp_path)) as store:
         reader = store[store.only_array()].reader
         assert isinstance(reader, BoxReader)
-        assert reader.grain.order == order
-        boxes += cut_boxes(reader.shape, reader.grain, itemsize=4, most_nbytes=700)
+        assert reader.chunk_geometry.order == order
+        boxes += cut_boxes(reader.shape, reader.chunk_geometry, itemsize=4, most_nbytes=700)
         for box in boxes:
             out = np.full(in_order(box_shape(box), order), -1, np.int32)
             reader.read_box(box, out)

@@ -25,10 +25,10 @@ CHUNK = ROW * CHUNK_ROWS
 
 def layout_of(places: list[tuple[int, int]], *, stored: list[int] | None = None, columns: int = 1) -> Layout:
     """Chunks of 4 rows of 10 bytes at (file, offset); file -1: not there. `columns` of them make a row."""
-    bands = len(places) // columns
+    shared_chunks = len(places) // columns
     return Layout(
         array="x",
-        shape=(bands * CHUNK_ROWS, columns * ROW),
+        shape=(shared_chunks * CHUNK_ROWS, columns * ROW),
         dtype=np.dtype("u1"),
         chunk_shape=(CHUNK_ROWS, ROW),
         files=Files("/nowhere", ("a", "b", "c"), np.full(3, 1 << 30), np.zeros(3, np.int64)),

@@ -22,11 +22,11 @@ from oocloader.codecs import chain
 from oocloader.errors import ChangedError, ClosedError, CorruptChunkError, StoreError
 from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.layout import Layout
 from oocloader.reading.row_reader import Job, Target, read_rows
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 PAGE = 4096
 
@@ -55,13 +55,13 @@ def run(jobs: Sequence[Job], *, threads: int = 1) -> None:
 
 def deliver(reader: ChunkReader, order: Order, *, threads: int = 1) -> tuple[np.ndarray, Counters]:
     """A pass: every row of it, in the order of the pass."""
-    bands, counters = Bands(order.rows.count), Counters()
+    shared_chunks, counters = SharedChunks(order.rows.count), Counters()
     windows = []
     for window in order.windows(0):
         out = np.full((window.rows, *reader.shape[1:]), 99, reader.dtype)
-        run(reader.jobs(window.pieces, Target(out, bands, counters)), threads=threads)
+        run(reader.jobs(window.spans, Target(out, shared_chunks, counters)), threads=threads)
         windows.append(out)
-    assert bands.kept_nbytes == 0
+    assert shared_chunks.kept_nbytes == 0
     return np.concatenate(windows), counters
 
 
@@ -70,9 +70,9 @@ def numbers_of(order: Order) -> np.ndarray:
     found = []
     for window in order.windows(0):
         rows = np.empty(window.rows, np.int64)
-        for piece in window.pieces:
-            brought = np.arange(piece.start, piece.stop)
-            rows[piece.dest] = brought if piece.pick is None else brought[piece.pick]
+        for span in window.spans:
+            brought = np.arange(span.start, span.stop)
+            rows[span.dest_index] = brought if span.row_index is None else brought[span.row_index]
         found.append(rows)
     return np.concatenate(found)
 
@@ -101,7 +101,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "Fortran chunks": {"chunk_shape": (64, 4, 3), "axes": (2, 1, 0)},
 }
 ROWS = 450
-ALL = [Piece(0, ROWS, None, slice(0, ROWS))]
+ALL = [RowSpan(0, ROWS, None, slice(0, ROWS))]
 
 
 def written(
@@ -213,9 +213,9 @@ def test_chunks_are_decoded_once(
     found, counters = deliver(reader_of(layout), order, threads=3)
     numbers = numbers_of(order)
     assert np.array_equal(found, expected[numbers])
-    bands = np.unique(numbers // layout.chunk_shape[0])
+    shared_chunks = np.unique(numbers // layout.chunk_shape[0])
     wanted = np.zeros(layout.grid, bool)
-    wanted[bands] = True
+    wanted[shared_chunks] = True
     stored = wanted & (layout.file >= 0).reshape(layout.grid)
     assert len(flip.decoded) == counters.chunks_decoded == stored.sum()
     assert counters.decoded_bytes == stored.sum() * layout.chunk_nbytes
@@ -313,7 +313,7 @@ def test_rows_that_lie_alone_are_read_by_a_call_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
 ) -> None:
     monkeypatch.setattr("oocloader.reading.raw_rows.GAP_NBYTES", 0)
-    monkeypatch.setattr("oocloader.reading.scatter.HOT_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.reading.scatter.SCRATCH_NBYTES", 1000)
     monkeypatch.setattr("oocloader.reading.raw_rows.JOB_NBYTES", 10_000)
     array = rows_array(1000, dtype, sample_shape=(5, 3))
     options = LONE_LAYOUTS[layout]
@@ -354,8 +354,8 @@ def test_large_pieces_are_several_jobs(tmp_path: Path, threads: int) -> None:
     array = rows_array(40_000, sample_shape=(16, 16))
     reader = reader_of(write_layout(tmp_path, array))
     out = np.zeros_like(array)
-    target = Target(out, Bands(RowSet(0, 40_000).count), Counters())
-    jobs = reader.jobs([Piece(0, 40_000, None, slice(0, 40_000))], target)
+    target = Target(out, SharedChunks(RowSet(0, 40_000).count), Counters())
+    jobs = reader.jobs([RowSpan(0, 40_000, None, slice(0, 40_000))], target)
     assert len(jobs) == 3
     run(jobs, threads=threads)
     assert np.array_equal(out, array)
@@ -365,19 +365,19 @@ def test_large_pieces_are_several_jobs(tmp_path: Path, threads: int) -> None:
 def test_small_pieces_are_one_job(tmp_path: Path, kind: str) -> None:
     array = np.arange(1 << 16)
     reader = reader_of(write_layout(tmp_path, array))
-    pieces = []
+    spans = []
     for at in range(0, 1 << 15, 64):
-        dest = np.arange(at, at + 64)[::-1].copy()
-        to = slice(at, at + 64) if kind == "slices" else dest
-        pick = np.arange(64) * 2 if kind == "picked" else None
-        pieces.append(Piece(2 * at, 2 * at + (128 if kind == "picked" else 64), pick, to))
+        dest_index = np.arange(at, at + 64)[::-1].copy()
+        to = slice(at, at + 64) if kind == "slices" else dest_index
+        row_index = np.arange(64) * 2 if kind == "picked" else None
+        spans.append(RowSpan(2 * at, 2 * at + (128 if kind == "picked" else 64), row_index, to))
     out = np.zeros(1 << 15, np.int64)
-    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), Counters()))
+    jobs = reader.jobs(spans, Target(out, SharedChunks(lambda lo, hi: 0), Counters()))
     assert len(jobs) == 1
     jobs[0]()
-    for piece in pieces:
-        rows = array[piece.start : piece.stop]
-        assert np.array_equal(out[piece.dest], rows if piece.pick is None else rows[piece.pick])
+    for span in spans:
+        rows = array[span.start : span.stop]
+        assert np.array_equal(out[span.dest_index], rows if span.row_index is None else rows[span.row_index])
 
 
 # -- mappings
@@ -463,7 +463,7 @@ def test_view(tmp_path: Path, form: dict[str, Any]) -> None:
     assert np.array_equal(view, expected)
     assert not view.flags.owndata
     assert reader.view(ALL) is view
-    assert reader.gathered_nbytes == expected.nbytes
+    assert reader.mapped_nbytes == expected.nbytes
 
 
 @pytest.mark.parametrize("gap", [0, PAGE])
@@ -490,7 +490,7 @@ def test_no_view(tmp_path: Path, form: dict[str, Any], dtype: str) -> None:
     layout, _ = written(tmp_path, form, dtype=dtype)
     reader = reader_of(layout)
     assert reader.view(ALL) is None
-    assert reader.gathered_nbytes == 0
+    assert reader.mapped_nbytes == 0
 
 
 @pytest.mark.parametrize("file_each", [False, True])
@@ -500,11 +500,11 @@ def test_a_view_notices_that_its_file_changed(tmp_path: Path, file_each: bool) -
     assert reader.view(ALL) is not None
     path = reader._layout.files.path(len(reader._layout.files.names) - 1)
     os.truncate(path, os.path.getsize(path) - 1)
-    last = [Piece(64 * 69, 64 * 70, None, slice(0, 64))]
+    last = [RowSpan(64 * 69, 64 * 70, None, slice(0, 64))]
     with pytest.raises(ChangedError, match="changed"):
         reader.view(last)
     if file_each:
-        assert reader.view([Piece(0, 64, None, slice(0, 64))]) is not None
+        assert reader.view([RowSpan(0, 64, None, slice(0, 64))]) is not None
 
 
 def test_bytes_behind_the_end_of_a_file_are_not_mapped(tmp_path: Path) -> None:
@@ -648,7 +648,7 @@ def test_how_rows_are_read(
     tmp_path: Path, form: str, coded: bool, chunk_rows: int | None, row_access: bool
 ) -> None:
     reader = reader_of(written(tmp_path, FORMS[form], step=Flip() if coded else None)[0])
-    assert (reader.chunk_rows, reader.row_access, reader.starts) == (chunk_rows, row_access, (0,))
+    assert (reader.chunk_rows, reader.row_access, reader.chunk_origins) == (chunk_rows, row_access, (0,))
     assert reader.scratch_nbytes > 0
 
 

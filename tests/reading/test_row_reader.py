@@ -19,7 +19,7 @@ from numbered import rows_array
 from oocloader.errors import ChangedError, ClosedError, StoreError
 from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.row_reader import (
     JOB_NBYTES,
@@ -30,7 +30,7 @@ from oocloader.reading.row_reader import (
     Target,
     read_rows,
 )
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 ROWS = 300
 SAMPLE = (5, 2)
@@ -135,21 +135,23 @@ class TestEveryReader:
         picked = np.arange(1, ROWS, every)
         rows = RowSet(1, ROWS) if every == 1 else RowSet(1, int(picked[-1]) + 1, picked)
         reader = make(array, tmp_path)
-        order = Order(rows, shuffle=shuffle, seed=5, block=block, window=window, starts=reader.starts)
-        bands = Bands(rows.count)
+        order = Order(
+            rows, shuffle=shuffle, seed=5, block=block, window=window, chunk_origins=reader.chunk_origins
+        )
+        shared_chunks = SharedChunks(rows.count)
         with ThreadPoolExecutor(3) as pool:
             for at in order.windows(0):
                 out = np.full((at.rows, *SAMPLE), 99, reader.dtype)
                 expected = out.copy()
-                for piece in at.pieces:
-                    brought = array[piece.start : piece.stop]
-                    expected[piece.dest] = brought if piece.pick is None else brought[piece.pick]
+                for span in at.spans:
+                    brought = array[span.start : span.stop]
+                    expected[span.dest_index] = brought if span.row_index is None else brought[span.row_index]
                 for done in [
-                    pool.submit(job) for job in reader.jobs(at.pieces, Target(out, bands, Counters()))
+                    pool.submit(job) for job in reader.jobs(at.spans, Target(out, shared_chunks, Counters()))
                 ]:
                     done.result()
                 assert np.array_equal(out, expected)
-        assert bands.kept_nbytes == 0
+        assert shared_chunks.kept_nbytes == 0
 
     def test_what_is_read_is_the_callers_own(self, make: Maker, tmp_path: Path) -> None:
         array = rows_array(ROWS, sample_shape=SAMPLE)
@@ -184,7 +186,8 @@ def test_large_pieces_are_several_jobs() -> None:
     array = np.arange(3 * JOB_NBYTES // 8)
     out = np.zeros_like(array)
     jobs = MemoryReader(array).jobs(
-        [Piece(0, len(array), None, slice(0, len(array)))], Target(out, Bands(lambda lo, hi: 0), Counters())
+        [RowSpan(0, len(array), None, slice(0, len(array)))],
+        Target(out, SharedChunks(lambda lo, hi: 0), Counters()),
     )
     assert len(jobs) == 3
     for job in jobs:
@@ -200,13 +203,13 @@ def test_a_library_reads_whole_chunks_once_and_one_at_a_time(shuffle: bool) -> N
     source = Library(rows_array(ROWS, sample_shape=SAMPLE))
     reader = source.reader(40)
     order = Order(RowSet(0, ROWS), shuffle=shuffle, seed=1, block=7, window=30)
-    bands, counters = Bands(order.rows.count), Counters()
+    shared_chunks, counters = SharedChunks(order.rows.count), Counters()
     with ThreadPoolExecutor(4) as pool:
         jobs = [
             job
             for window in order.windows(0)
             for job in reader.jobs(
-                window.pieces, Target(np.empty((window.rows, *SAMPLE), np.uint8), bands, counters)
+                window.spans, Target(np.empty((window.rows, *SAMPLE), np.uint8), shared_chunks, counters)
             )
         ]
         for done in [pool.submit(job) for job in jobs]:
@@ -309,16 +312,16 @@ def parts(lengths: Sequence[int], chunk_rows: Sequence[int | None]) -> JoinedRea
     ],
 )
 def test_where_chunks_of_parts_begin(
-    lengths: list[int], chunks: list[int | None], chunk_rows: int | None, starts: tuple[int, ...]
+    lengths: list[int], chunks: list[int | None], chunk_rows: int | None, chunk_origins: tuple[int, ...]
 ) -> None:
     reader = parts(lengths, chunks)
     assert reader.chunk_rows == chunk_rows
-    assert reader.starts == starts
+    assert reader.chunk_origins == chunk_origins
 
 
 def test_parts_of_parts() -> None:
     inner = parts([105, 50], [10, 10])
-    assert JoinedReader([parts([33], [10]), inner]).starts == (0, 33, 138)
+    assert JoinedReader([parts([33], [10]), inner]).chunk_origins == (0, 33, 138)
 
 
 @given(
@@ -331,7 +334,7 @@ def test_parts_of_parts() -> None:
 def test_no_chunk_of_a_part_is_cut(
     lengths: list[int], data: st.DataObject, shuffle: bool, blocks: int, per_window: int
 ) -> None:
-    """Blocks and windows that are multiples of `chunk_rows` from `starts` take chunks whole."""
+    """Blocks and windows that are multiples of `chunk_rows` from `chunk_origins` take chunks whole."""
     chunk_rows = [data.draw(st.integers(1, 20)) for _ in lengths]
     reader = parts(lengths, list(chunk_rows))
     assert reader.chunk_rows is not None
@@ -343,12 +346,12 @@ def test_no_chunk_of_a_part_is_cut(
         seed=0,
         block=block,
         window=per_window * block,
-        starts=reader.starts,
+        chunk_origins=reader.chunk_origins,
     )
     first = np.cumsum([0, *lengths])
     taken: Counter[tuple[int, int]] = Counter()
     for window in order.windows(0):
-        rows = np.concatenate([np.arange(piece.start, piece.stop) for piece in window.pieces])
+        rows = np.concatenate([np.arange(span.start, span.stop) for span in window.spans])
         part = np.searchsorted(first, rows, side="right") - 1
         taken.update(
             set(

@@ -17,12 +17,12 @@ from chunked import write_layout
 from numbered import rows_array
 from oocloader.errors import ChangedError, CorruptChunkError
 from oocloader.metrics.counters import Counters
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.reading import files
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.layout import Layout
 from oocloader.reading.row_reader import Target
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 
 ROWS = 600
 # One sample is read to its place, the other passes through.
@@ -53,26 +53,26 @@ def made(
     return layout, expected
 
 
-def blocks(rows: int, *, of: int, seed: int = 0) -> tuple[list[Piece], np.ndarray]:
+def blocks(rows: int, *, of: int, seed: int = 0) -> tuple[list[RowSpan], np.ndarray]:
     """Every other block of `of` rows to places drawn, and the stored row of each place."""
     starts = range(0, rows, 2 * of)
     stretches = [(start, min(start + of, rows)) for start in starts]
     stored = np.concatenate([np.arange(*stretch) for stretch in stretches])
-    dest = np.random.default_rng(seed).permutation(len(stored))
-    pieces, at = [], 0
+    dest_index = np.random.default_rng(seed).permutation(len(stored))
+    spans, at = [], 0
     for start, stop in stretches:
-        pieces.append(Piece(start, stop, None, dest[at : at + stop - start]))
+        spans.append(RowSpan(start, stop, None, dest_index[at : at + stop - start]))
         at += stop - start
     numbers = np.empty_like(stored)
-    numbers[dest] = stored
-    return pieces, numbers
+    numbers[dest_index] = stored
+    return spans, numbers
 
 
-def brought(layout: Layout, pieces: Sequence[Piece], *, threads: int = 1) -> tuple[np.ndarray, Counters]:
+def brought(layout: Layout, spans: Sequence[RowSpan], *, threads: int = 1) -> tuple[np.ndarray, Counters]:
     """What the jobs make of a buffer, done in any order."""
     reader, counters = ChunkReader(layout), Counters()
-    out = np.full((sum(piece.rows for piece in pieces), *layout.shape[1:]), 99, reader.dtype)
-    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), counters))
+    out = np.full((sum(span.rows for span in spans), *layout.shape[1:]), 99, reader.dtype)
+    jobs = reader.jobs(spans, Target(out, SharedChunks(lambda lo, hi: 0), counters))
     jobs = random.Random(0).sample(jobs, len(jobs))
     with ThreadPoolExecutor(threads) as pool:
         for done in [pool.submit(job) for job in jobs]:
@@ -98,9 +98,9 @@ def test_rows_are_brought_to_their_places(
         # Several calls a run, several jobs, and little that passes through at once.
         monkeypatch.setattr("oocloader.reading.files._MOST_VECTORS", 3)
         monkeypatch.setattr("oocloader.reading.scatter.JOB_NBYTES", 20 * layout.row_nbytes)
-        monkeypatch.setattr("oocloader.reading.scatter.HOT_NBYTES", 7 * layout.row_nbytes)
-    pieces, numbers = blocks(ROWS, of=17)
-    found, counters = brought(layout, pieces, threads=3)
+        monkeypatch.setattr("oocloader.reading.scatter.SCRATCH_NBYTES", 7 * layout.row_nbytes)
+    spans, numbers = blocks(ROWS, of=17)
+    found, counters = brought(layout, spans, threads=3)
     assert np.array_equal(found, expected[numbers])
     missing = np.isin(numbers // 64, list(form.get("missing", ())))
     assert counters.read_bytes == np.count_nonzero(~missing) * layout.row_nbytes
@@ -119,12 +119,12 @@ def test_a_run_is_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return int(preadv(fd, vectors, count, offset))
 
     monkeypatch.setattr(files, "_preadv", lambda: counted)
-    pieces, numbers = blocks(ROWS, of=40)
-    found, counters = brought(layout, pieces)
+    spans, numbers = blocks(ROWS, of=40)
+    found, counters = brought(layout, spans)
     assert np.array_equal(found, expected[numbers])
     # Chunks that follow each other are one run.
-    assert calls == [(piece.rows, piece.start * layout.row_nbytes) for piece in pieces]
-    assert counters.read_calls == len(pieces)
+    assert calls == [(span.rows, span.start * layout.row_nbytes) for span in spans]
+    assert counters.read_calls == len(spans)
 
 
 def test_what_lies_near_is_fetched_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ def test_what_lies_near_is_fetched_ahead(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         files.FileReader, "will_need", lambda self, file, ranges: wanted.append((file, list(ranges)))
     )
-    pieces, _ = blocks(ROWS, of=16)
-    brought(layout, pieces)
+    spans, _ = blocks(ROWS, of=16)
+    brought(layout, spans)
     # Two blocks of a chunk have little between them, two chunks much.
     ranges = [(int(offset), 48 * 12) for offset in layout.offset[:9]]
     assert wanted == [(0, [*ranges, (int(layout.offset[9]), 16 * 12)])]
@@ -145,9 +145,9 @@ def test_a_thread_needs_no_more_memory_than_is_told(tmp_path: Path, sample_shape
     rows = 1 << 18 if sample_shape != LARGE else 1 << 12
     layout = write_layout(tmp_path, np.zeros((rows, *sample_shape), np.uint8))
     reader = ChunkReader(layout)
-    pieces, _ = blocks(rows, of=64)
-    out = np.empty((sum(piece.rows for piece in pieces), *sample_shape), np.uint8)
-    jobs = reader.jobs(pieces, Target(out, Bands(lambda lo, hi: 0), Counters()))
+    spans, _ = blocks(rows, of=64)
+    out = np.empty((sum(span.rows for span in spans), *sample_shape), np.uint8)
+    jobs = reader.jobs(spans, Target(out, SharedChunks(lambda lo, hi: 0), Counters()))
     # Besides, there are objects of the interpreter's.
     with ThreadPoolExecutor(1) as thread:
         tracemalloc.start()
@@ -169,8 +169,8 @@ def test_what_a_call_leaves_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return got
 
     monkeypatch.setattr(files, "_preadv", lambda: short)
-    pieces, numbers = blocks(ROWS, of=17)
-    assert np.array_equal(brought(layout, pieces)[0], expected[numbers])
+    spans, numbers = blocks(ROWS, of=17)
+    assert np.array_equal(brought(layout, spans)[0], expected[numbers])
 
 
 def test_rows_pass_through_where_the_system_fills_one_place_a_call(
@@ -185,8 +185,8 @@ def test_rows_pass_through_where_the_system_fills_one_place_a_call(
         files._preadv.cache_clear()
     monkeypatch.undo()
     monkeypatch.setattr("oocloader.reading.scatter.can_scatter", lambda: False)
-    pieces, numbers = blocks(ROWS, of=17)
-    found, counters = brought(layout, pieces)
+    spans, numbers = blocks(ROWS, of=17)
+    found, counters = brought(layout, spans)
     assert np.array_equal(found, expected[numbers])
     assert counters.copied_bytes == found.nbytes
 
@@ -211,16 +211,16 @@ def test_the_system_is_given_no_other_memory() -> None:
 def test_what_is_wrong_is_told_with_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_shape: tuple[int, ...]
 ) -> None:
-    pieces, _ = blocks(ROWS, of=17)
+    spans, _ = blocks(ROWS, of=17)
     layout, _ = made(tmp_path / "odd", {"chunk_shape": 64}, sample_shape, "uint8")
     layout.stored[3] -= 1
     with pytest.raises(CorruptChunkError, match=r"chunk \(3, 0, 0\), rows 192 to 255: damaged"):
-        brought(layout, pieces)
+        brought(layout, spans)
     layout, _ = made(tmp_path / "cut", {}, sample_shape, "uint8")
     os.truncate(layout.files.path(0), 300 * layout.row_nbytes)
     with pytest.raises(ChangedError, match=r"array 'x', rows 0 to 16: the file changed"):
-        brought(layout, pieces)
+        brought(layout, spans)
     # It may be cut while it is read: the first run beyond is told of.
     monkeypatch.setattr("oocloader.reading.files.FileReader._check", lambda *_: None)
     with pytest.raises(ChangedError, match=r"rows 306 to 322: the file ends at byte .* it was truncated"):
-        brought(layout, pieces)
+        brought(layout, spans)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from oocloader.errors import ClosedError
 from oocloader.order.order import Order, RowSet
-from oocloader.order.row_spans import Piece
-from oocloader.reading.shared_chunks import Bands, Job
+from oocloader.order.row_spans import RowSpan
+from oocloader.reading.shared_chunks import Job, SharedChunks
 
 
 class Chunked:
@@ -30,9 +30,9 @@ class Chunked:
         self._direct = direct
         self._lock = threading.Lock()
 
-    def jobs(self, bands: Bands, pieces: Sequence[Piece], out: np.ndarray) -> list[Job]:
-        return bands.jobs(
-            pieces,
+    def jobs(self, shared_chunks: SharedChunks, spans: Sequence[RowSpan], out: np.ndarray) -> list[Job]:
+        return shared_chunks.jobs(
+            spans,
             out,
             rows=len(self.rows),
             band_rows=self._band_rows,
@@ -52,14 +52,14 @@ class Chunked:
 
         return [job(part) for part in range(self._parts)]
 
-    def _placing(self, found: dict[int, list[Piece]], out: np.ndarray) -> list[Job]:
+    def _placing(self, found: dict[int, list[RowSpan]], out: np.ndarray) -> list[Job]:
         return [job for band, parts in found.items() for job in self._place(band, parts, out)]
 
-    def _place(self, band: int, parts: list[Piece], out: np.ndarray) -> list[Job]:
+    def _place(self, band: int, parts: list[RowSpan], out: np.ndarray) -> list[Job]:
         def read() -> None:
             for part in parts:
                 rows = self.rows[part.start : part.stop]
-                out[part.dest] = rows if part.pick is None else rows[part.pick]
+                out[part.dest_index] = rows if part.row_index is None else rows[part.row_index]
             self._record(band, self._parts)
 
         return [read]
@@ -100,7 +100,7 @@ def test_a_pass_decodes_each_band_once(
     chosen = RowSet(0, rows) if every == 1 else RowSet(0, int(picked[-1]) + 1, picked)
     order = Order(chosen, shuffle=shuffle, seed=3, block=block, window=block * blocks)
     source = Chunked(rows, band_rows, parts=parts, direct=direct)
-    bands = Bands(chosen.count)
+    shared_chunks = SharedChunks(chosen.count)
     waiting: list[tuple[np.ndarray, np.ndarray, list[Job]]] = []
 
     def finish() -> None:
@@ -111,22 +111,22 @@ def test_a_pass_decodes_each_band_once(
     for window in order.windows(0):
         out = np.full(window.rows, -1)
         expected = out.copy()
-        for piece in window.pieces:
-            brought = np.arange(piece.start, piece.stop)
-            expected[piece.dest] = brought if piece.pick is None else brought[piece.pick]
-        waiting.append((out, expected, source.jobs(bands, window.pieces, out)))
+        for span in window.spans:
+            brought = np.arange(span.start, span.stop)
+            expected[span.dest_index] = brought if span.row_index is None else brought[span.row_index]
+        waiting.append((out, expected, source.jobs(shared_chunks, window.spans, out)))
         if len(waiting) == ahead:
             finish()
     while waiting:
         finish()
     assert source.decoded == dict.fromkeys(np.unique(picked // band_rows).tolist(), parts)
-    assert bands.kept_nbytes == 0
+    assert shared_chunks.kept_nbytes == 0
 
 
 def test_whole_bands_are_decoded_to_their_place() -> None:
     source = Chunked(100, 10)
     out = np.full(40, -1)
-    run(source.jobs(Bands(RowSet(0, 100).count), [Piece(20, 60, None, slice(0, 40))], out))
+    run(source.jobs(SharedChunks(RowSet(0, 100).count), [RowSpan(20, 60, None, slice(0, 40))], out))
     assert np.array_equal(out, np.arange(20, 60))
     assert all(np.shares_memory(into, out) for into in source.into)
     assert len(source.into) == 4
@@ -135,19 +135,19 @@ def test_whole_bands_are_decoded_to_their_place() -> None:
 def test_bands_of_one_window_are_placed_without_a_buffer() -> None:
     source = Chunked(100, 10, direct=True)
     out = np.full(10, -1)
-    bands = Bands(RowSet(0, 100).count)
-    run(source.jobs(bands, [Piece(20, 30, None, np.arange(9, -1, -1))], out))
+    shared_chunks = SharedChunks(RowSet(0, 100).count)
+    run(source.jobs(shared_chunks, [RowSpan(20, 30, None, np.arange(9, -1, -1))], out))
     assert np.array_equal(out, np.arange(29, 19, -1))
     assert source.into == []
 
 
 def test_a_shared_band_is_kept_until_its_rows_were_asked_for() -> None:
     source = Chunked(100, 10, direct=True)
-    bands = Bands(RowSet(0, 100).count)
+    shared_chunks = SharedChunks(RowSet(0, 100).count)
     out = np.empty(4, np.int64)
     for start, kept in ((0, 80), (4, 80), (8, 80), (12, 80), (16, 0)):
-        jobs = source.jobs(bands, [Piece(start, start + 4, None, slice(0, 4))], out)
-        assert bands.kept_nbytes == kept
+        jobs = source.jobs(shared_chunks, [RowSpan(start, start + 4, None, slice(0, 4))], out)
+        assert shared_chunks.kept_nbytes == kept
         run(jobs)
         assert np.array_equal(out, np.arange(start, start + 4))
     assert source.decoded == {0: 1, 1: 1}
@@ -162,10 +162,10 @@ def test_an_error_reaches_every_window_of_the_band() -> None:
 
         return [lambda: None, fail]
 
-    bands = Bands(RowSet(0, 100).count)
+    shared_chunks = SharedChunks(RowSet(0, 100).count)
     out = np.empty(4, np.int64)
     first, second, third = (
-        bands.jobs([Piece(at, at + 3, None, slice(0, 3))], out, rows=9, band_rows=9, decode=decode)
+        shared_chunks.jobs([RowSpan(at, at + 3, None, slice(0, 3))], out, rows=9, band_rows=9, decode=decode)
         for at in (0, 3, 6)
     )
     first[0]()
@@ -179,13 +179,14 @@ def test_an_error_reaches_every_window_of_the_band() -> None:
 def test_cancel_frees_who_waits(asked: int) -> None:
     """Also where every row of the band was asked for, so that nothing keeps it but the windows."""
     part = object()
-    whole = Bands(RowSet(0, 1000).count)
-    bands = whole.of_part(part, 100)
-    assert whole.of_part(part, 100) is bands
+    whole = SharedChunks(RowSet(0, 1000).count)
+    shared_chunks = whole.of_part(part, 100)
+    assert whole.of_part(part, 100) is shared_chunks
     source = Chunked(9, 9)
     out = np.empty(9, np.int64)
     jobs = [
-        source.jobs(bands, [Piece(at, at + 3, None, slice(at, at + 3))], out) for at in (0, 3, 6)[: asked + 1]
+        source.jobs(shared_chunks, [RowSpan(at, at + 3, None, slice(at, at + 3))], out)
+        for at in (0, 3, 6)[: asked + 1]
     ]
     with ThreadPoolExecutor() as pool:
         waits = [pool.submit(run, later) for later in jobs[1:]]
@@ -196,22 +197,22 @@ def test_cancel_frees_who_waits(asked: int) -> None:
     assert whole.kept_nbytes == 0
     # The one that decodes ends as if nothing had happened: its window is dropped.
     run(jobs[0])
-    for cancelled in (whole, bands, whole.of_part(object(), 0)):
+    for cancelled in (whole, shared_chunks, whole.of_part(object(), 0)):
         with pytest.raises(ClosedError):
-            source.jobs(cancelled, [Piece(0, 3, None, slice(0, 3))], out)
+            source.jobs(cancelled, [RowSpan(0, 3, None, slice(0, 3))], out)
 
 
 def test_parts_have_bands_of_their_own() -> None:
     first, second = Chunked(10, 4), Chunked(30, 4)
-    whole = Bands(RowSet(0, 40).count)
+    whole = SharedChunks(RowSet(0, 40).count)
     out = np.empty(40, np.int64)
     for start in range(0, 40, 5):
         for source, begin in ((first, 0), (second, 10)):
             rows = len(source.rows)
             if begin <= start < begin + rows:
                 at = start - begin
-                piece = Piece(at, at + 5, None, slice(start, start + 5))
-                run(source.jobs(whole.of_part(source, begin), [piece], out))
+                span = RowSpan(at, at + 5, None, slice(start, start + 5))
+                run(source.jobs(whole.of_part(source, begin), [span], out))
     assert np.array_equal(out, np.r_[0:10, 0:30])
     assert first.decoded == {0: 1, 1: 1, 2: 1}
     assert second.decoded == dict.fromkeys(range(8), 1)

@@ -16,11 +16,11 @@ from chunked import Flip, write_layout
 from numbered import rows_array
 from oocloader.errors import ChangedError, CorruptChunkError
 from oocloader.metrics.counters import Counters
-from oocloader.order.row_spans import Piece
+from oocloader.order.row_spans import RowSpan
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.layout import Layout
 from oocloader.reading.row_reader import Target
-from oocloader.reading.shared_chunks import Bands
+from oocloader.reading.shared_chunks import SharedChunks
 from oocloader.reading.tiles import Tiling
 
 
@@ -113,7 +113,7 @@ def reading(layout: Layout) -> tuple[np.ndarray, Counters]:
     out = np.zeros(layout.shape, reader.dtype)
     rows = layout.shape[0]
     for job in reader.jobs(
-        [Piece(0, rows, None, slice(0, rows))], Target(out, Bands(lambda lo, hi: 0), counters)
+        [RowSpan(0, rows, None, slice(0, rows))], Target(out, SharedChunks(lambda lo, hi: 0), counters)
     ):
         job()
     reader.close()

@@ -9,11 +9,11 @@ from oocloader.order.order import Order, RowSet, Shuffle, Window
 
 
 def delivered(order: Order, window: Window) -> np.ndarray:
-    """The stored rows that a window's pieces bring, in the order of the buffer."""
+    """The stored rows that a window's spans bring, in the order of the buffer."""
     rows = np.full(window.rows, -1, np.int64)
-    for piece in window.pieces:
-        brought = np.arange(piece.start, piece.stop)
-        rows[piece.dest] = brought if piece.pick is None else brought[piece.pick]
+    for span in window.spans:
+        brought = np.arange(span.start, span.stop)
+        rows[span.dest_index] = brought if span.row_index is None else brought[span.row_index]
     return rows
 
 
@@ -54,5 +54,5 @@ def orders(draw: st.DrawFn, *, shuffle: bool | None = None) -> Order:
         seed=draw(st.integers(0, 2**64 - 1)),
         block=draw(st.integers(1, window)),
         window=window,
-        starts=(0, *sorted(draw(st.sets(st.integers(1, 400), max_size=4)))),
+        chunk_origins=(0, *sorted(draw(st.sets(st.integers(1, 400), max_size=4)))),
     )

@@ -228,7 +228,7 @@ class FakePass:
         self.error: BaseException | None = None
         self.closed_by: list[int] = []
 
-    def deliver(self) -> bool:
+    def take_batches(self) -> bool:
         self.counters.batches += 1
         return self.start + self.counters.batches >= self.batches
 
@@ -243,11 +243,11 @@ class Fakes:
         self.windows = windows
         self.passes: list[FakePass] = []
         self.asked = 0
-        self.starts: list[int] = []
+        self.chunk_origins: list[int] = []
         self.count = 0
 
     def begin(self) -> tuple[FakePass, Iterator[Any]]:
-        self.passes.append(FakePass(self.count, start=self.starts.pop(0) if self.starts else 0))
+        self.passes.append(FakePass(self.count, start=self.chunk_origins.pop(0) if self.chunk_origins else 0))
         return self.passes[-1], iter(self._windows())
 
     def _windows(self) -> Iterator[Any]:
@@ -561,7 +561,7 @@ def test_settle_gives_up() -> None:
 
 def test_a_short_pass_simply_ends_in_a_loop() -> None:
     fakes = Fakes([8])
-    fakes.starts = [3]
+    fakes.chunk_origins = [3]
     batches = fakes.batches(batches=5)
     assert listed(batches) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert next(batches, "end") == "end"
@@ -569,7 +569,7 @@ def test_a_short_pass_simply_ends_in_a_loop() -> None:
 
 def test_the_pass_after_a_short_one_is_whole() -> None:
     fakes = Fakes([8])
-    fakes.starts = [1]
+    fakes.chunk_origins = [1]
     assert len(listed(fakes.batches(batches=2, passes=2))) == 3
 
 
@@ -584,7 +584,7 @@ def test_keras_is_told_of_the_end_in_its_own_way(tf: Any, module: str) -> None:
         return caller["step"](batches)
 
     fakes = Fakes([8])
-    fakes.starts = [3]
+    fakes.chunk_origins = [3]
     batches = fakes.batches(batches=5)
     assert asked(batches).numpy().tolist() == [0, 1, 2, 3]
     assert asked(batches).numpy().tolist() == [4, 5, 6, 7]

@@ -313,7 +313,7 @@ def test_labels_are_counted_once_and_with_the_first_batch(make_store: Callable[.
         asked: list[int] = []
         reader = loader._made.readers[1]
         jobs = reader.jobs
-        reader.jobs = lambda pieces, target: (asked.append(len(pieces)), jobs(pieces, target))[1]  # type: ignore[method-assign,func-returns-value]
+        reader.jobs = lambda spans, target: (asked.append(len(spans)), jobs(spans, target))[1]  # type: ignore[method-assign,func-returns-value]
         batches = iter(loader.dataset())
         assert loader.element_spec[2].dtype.name == "float32"
         assert asked == []

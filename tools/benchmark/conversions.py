@@ -236,12 +236,12 @@ def _encode(source: Path) -> float:
     imagecodecs = load("imagecodecs")
     x: np.ndarray = np.load(source, mmap_mode="r")
     cores = machine.cpu_count()
-    starts = range(0, len(x), _ENCODED_ROWS)
+    chunk_origins = range(0, len(x), _ENCODED_ROWS)
 
     def work(first: int) -> None:
         rows = np.empty((_ENCODED_ROWS, *x.shape[1:]), x.dtype)
         out = np.empty(2 * rows.nbytes, np.uint8)
-        for start in starts[first::cores]:
+        for start in chunk_origins[first::cores]:
             found = x[start : start + _ENCODED_ROWS]
             rows[: len(found)] = found
             imagecodecs.zstd_encode(rows, level=1, out=out)

@@ -143,8 +143,8 @@ def _by_index(open_rows: OpenRows) -> Callable[[Job], Opened]:
 
 
 def _chunk_starts(job: Job, rng: np.random.Generator) -> list[int]:
-    starts: list[int] = rng.permutation(np.arange(0, job.source.rows, job.source.chunk_rows)).tolist()
-    return starts
+    chunk_origins: list[int] = rng.permutation(np.arange(0, job.source.rows, job.source.chunk_rows)).tolist()
+    return chunk_origins
 
 
 def _by_window(open_rows: OpenRows) -> Callable[[Job], Opened]:
@@ -160,11 +160,11 @@ def _by_window(open_rows: OpenRows) -> Callable[[Job], Opened]:
             # One window, filled again and again; a batch is a copy.
             x = np.empty((size + per_window * chunk, *job.source.sample_shape), job.source.dtype)
             numbers = np.empty(len(x), np.int64)
-            starts = _chunk_starts(job, rng)
+            chunk_origins = _chunk_starts(job, rng)
             left = 0
-            for at in range(0, len(starts), per_window):
+            for at in range(0, len(chunk_origins), per_window):
                 jobs, filled = [], left
-                for start in starts[at : at + per_window]:
+                for start in chunk_origins[at : at + per_window]:
                     stop = min(start + chunk, job.source.rows)
                     jobs.append((filled, start, stop))
                     filled += stop - start
@@ -176,7 +176,7 @@ def _by_window(open_rows: OpenRows) -> Callable[[Job], Opened]:
                 list(pool.map(fill, *zip(*jobs, strict=True)))
                 # What was left over from the window before comes first.
                 order = np.concatenate([np.arange(left), left + rng.permutation(filled - left)])
-                last = at + per_window >= len(starts)
+                last = at + per_window >= len(chunk_origins)
                 whole = filled if last else filled // size * size
                 for start in range(0, whole, size):
                     chosen = order[start : min(start + size, whole)]

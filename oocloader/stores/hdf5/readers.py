@@ -14,7 +14,7 @@ import numpy as np
 from oocloader.codecs import Chain, NoChain
 from oocloader.codecs import hdf5 as codecs
 from oocloader.errors import CorruptChunkError
-from oocloader.reading import Box, ChunkReader, Grain, LibraryReader, MemoryReader, RowReader
+from oocloader.reading import Box, ChunkGeometry, ChunkReader, LibraryReader, MemoryReader, RowReader
 from oocloader.stores.base import ArrayInfo
 from oocloader.stores.hdf5.chunks import chunked_layout, contiguous_layout, fill_value
 from oocloader.stores.hdf5.file import Hdf5File
@@ -154,6 +154,8 @@ def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
         chunk_rows=None if info.chunk_shape is None else info.chunk_shape[0],
         store=file.path,
         array=info.name,
-        grain=None if info.chunk_shape is None else Grain(info.chunk_shape, tuple(range(len(info.shape)))),
+        chunk_geometry=None
+        if info.chunk_shape is None
+        else ChunkGeometry(info.chunk_shape, tuple(range(len(info.shape)))),
         read_box=None if info.chunk_shape is None else read_box,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.reading import Box, Grain, LibraryReader
+from oocloader.reading import Box, ChunkGeometry, LibraryReader
 from oocloader.stores.base import ArrayInfo
 from oocloader.stores.zarr.metadata import ArrayMetadata
 from oocloader.stores.zarr.tree import FolderTree, Tree
@@ -41,7 +41,7 @@ def library_reader(tree: Tree, prefix: str, metadata: ArrayMetadata, info: Array
         store=tree.path,
         array=info.name,
         close=store.close,
-        grain=Grain(metadata.chunk_shape, tuple(range(len(info.shape)))),
+        chunk_geometry=ChunkGeometry(metadata.chunk_shape, tuple(range(len(info.shape)))),
         read_box=read_box,
     )
 

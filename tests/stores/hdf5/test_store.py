@@ -763,9 +763,9 @@ class TestDamaged:
         raw = bytearray(path.read_bytes())
         # Chunk data, and the tables that say where chunks lie; the library itself guards the rest.
         with h5py.File(path) as file:
-            starts = [file[name].id.get_chunk_info(0).byte_offset for name in file]
+            chunk_origins = [file[name].id.get_chunk_info(0).byte_offset for name in file]
         for _ in range(data.draw(st.integers(1, 3))):
-            place = data.draw(st.sampled_from(starts)) + data.draw(st.integers(0, 100))
+            place = data.draw(st.sampled_from(chunk_origins)) + data.draw(st.integers(0, 100))
             raw[min(place, len(raw) - 1)] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(raw)
         errors = []
