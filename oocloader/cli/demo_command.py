@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from oocloader.errors import OocloaderError
-from oocloader.memory import parse_nbytes
+from oocloader.sizes import parse_nbytes
 
 _NEEDED = ("sklearn", "scipy", "matplotlib")
 

@@ -43,7 +43,7 @@ def inspect(
 
 
 def _lines(report: ArrayReport) -> list[str]:
-    from oocloader.stores import nbytes_text
+    from oocloader.sizes import nbytes_text
 
     info = report.info
     if info.reader == "none":

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from oocloader.errors import SettingError
-from oocloader.memory import parse_nbytes
+from oocloader.sizes import parse_nbytes
 from oocloader.stores import raw_shape
 
 _T = TypeVar("_T")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from oocloader.errors import StoreError
+from oocloader.local_files import sync_folder
+from oocloader.sizes import nbytes_text
 
 # Of linux/fs.h and fcntl.h.
 _AT_FDCWD = -100
@@ -57,7 +59,7 @@ def check_destination(path: str, *, overwrite: bool, needed_nbytes: int) -> str:
     # What has no size at all is no disk, and says so itself when it is written to.
     if free < needed_nbytes and total > 0:
         raise StoreError(
-            f"{path}: no space: the store needs {needed_nbytes / 1e6:,.1f} MB, but {free / 1e6:,.1f} MB are"
+            f"{path}: no space: the store needs {nbytes_text(needed_nbytes)}, but {nbytes_text(free)} are"
             f" free in {folder}; free some, choose another folder or a codec",
             file=path,
         )
@@ -115,7 +117,7 @@ def sync(path: str) -> None:
         for folder, _, names in os.walk(path, topdown=False):
             for name in names:
                 _sync_file(os.path.join(folder, name))
-            _sync_folder(folder)
+            sync_folder(folder)
     else:
         _sync_file(path)
 
@@ -135,16 +137,6 @@ def _sync_file(path: str) -> None:
         os.close(fd)
 
 
-def _sync_folder(path: str) -> None:
-    if sys.platform == "win32":
-        return  # folders cannot be opened there
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def publish(path: str, destination: str, *, overwrite: bool) -> None:
     """Rename the complete store at `path` to `destination`, both in one folder.
 
@@ -157,7 +149,7 @@ def publish(path: str, destination: str, *, overwrite: bool) -> None:
         _replace(path, destination)
     else:
         _rename_new(path, destination)
-    _sync_folder(os.path.dirname(destination))
+    sync_folder(os.path.dirname(destination))
 
 
 def _replace(path: str, destination: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oocloader.conversion.store_plan import ArrayPlan, Plan
+from oocloader.sizes import nbytes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,10 @@ class ConvertReport:
         return {**asdict(self), **lists, "ratio": self.ratio, "gb_per_s": self.gb_per_s}
 
     def __str__(self) -> str:
-        before = f" ({_size(self.bytes_resumed)} of it before)" if self.bytes_resumed else ""
+        before = f" ({nbytes_text(self.bytes_resumed)} of it before)" if self.bytes_resumed else ""
         summary = (
-            f"{self.destination}: {_count(self.rows, 'row')}, {_size(self.bytes_in)} in{before},"
-            f" {_size(self.bytes_out)} out ({self.codec}, ratio {self.ratio:.2f}),"
+            f"{self.destination}: {_count(self.rows, 'row')}, {nbytes_text(self.bytes_in)} in{before},"
+            f" {nbytes_text(self.bytes_out)} out ({self.codec}, ratio {self.ratio:.2f}),"
             f" {self.seconds:.1f} s at {self.gb_per_s:.2f} GB/s (writing {self.seconds_writing:.1f} s,"
             f" checking {self.seconds_checking:.1f} s, syncing {self.seconds_syncing:.1f} s)"
         )
@@ -69,14 +70,14 @@ def choices(plan: Plan, *, chunks: str, codec: str, temporary_nbytes: int) -> It
     for array in plan.arrays:
         name = array.name or "the array"
         what = f"{name}: {array.dtype} {array.shape}, {_count(array.chunks, 'chunk')} of"
-        what += f" {_count(array.chunk_rows, 'row')} ({_size(array.chunk_nbytes)})"
+        what += f" {_count(array.chunk_rows, 'row')} ({nbytes_text(array.chunk_nbytes)})"
         yield f"{what}: {chunks} (--chunk-rows)"
         if plan.store_format == "zarr":
             yield f"{name}: {_files(array, plan)}"
     if temporary_nbytes:
         yield (
-            f"by way of {_size(temporary_nbytes)} of temporary files beside the destination: the source was"
-            " read once, in the order in which it is kept"
+            f"by way of {nbytes_text(temporary_nbytes)} of temporary files beside the destination: the source"
+            " was read once, in the order in which it is kept"
         )
 
 
@@ -87,18 +88,9 @@ def _files(array: ArrayPlan, plan: Plan) -> str:
         )
     return (
         f"{_count(array.files, 'file')}, shards of {_count(array.shard_rows, 'row')}"
-        f" ({_size(array.shard_rows * array.row_nbytes)}) (--shards)"
+        f" ({nbytes_text(array.shard_rows * array.row_nbytes)}) (--shards)"
     )
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _size(nbytes: int) -> str:
-    value, unit = float(nbytes), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.1f} {unit}" if unit != "B" else f"{nbytes} B"

@@ -42,8 +42,10 @@ from oocloader.conversion.workspace import (
 )
 from oocloader.conversion.write import write_store
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
+from oocloader.machine import usable_cores
 from oocloader.paths import local_path
 from oocloader.progress import bar
+from oocloader.sizes import nbytes_text
 from oocloader.stores import MEMBERS, Store, sparse_kind
 
 _NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
@@ -164,7 +166,7 @@ def convert(
             "checksum: Zarr format 2 has no place for a checksum behind its compressor; "
             "leave out zarr_format=2"
         )
-    memory, cores = checked_memory(for_memory), _cores()
+    memory, cores = checked_memory(for_memory), usable_cores()
     with open_source(source, asked) as store:
         nameless = asked.shapes.every is not None or _is_nameless(source)
         names = _new_names(store, at_root=store_format == "zarr" and nameless and shuffle_index is None)
@@ -391,10 +393,6 @@ def _new_names(store: Store, *, at_root: bool) -> dict[str, str]:
     return {"": names[0]} if at_root and len(names) == 1 else {name: name for name in names}
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _is_nameless(source: Any) -> bool:
     if isinstance(source, str | os.PathLike):
         path = os.fsdecode(source)
@@ -434,7 +432,7 @@ def _explained(path: str, plan: Plan) -> Iterator[None]:
         reason = _NO_SPACE.get(code or 0)
         if reason is not None:
             what = (
-                f"{reason}; {plan.nbytes / 1e6:,.1f} MB of rows were to be written;"
+                f"{reason}; {nbytes_text(plan.nbytes)} of rows were to be written;"
                 " free some or choose another disk"
             )
         else:

@@ -7,7 +7,6 @@ rows in their new order. Each byte of the source is read once, written once and 
 
 from __future__ import annotations
 
-import math
 import threading
 
 import numpy as np
@@ -17,6 +16,7 @@ from oocloader.conversion.scratch import Scratch
 from oocloader.conversion.thread_steps import Work, in_steps
 from oocloader.errors import ClosedError
 from oocloader.order import STORED, RandomPermutation
+from oocloader.sizes import nbytes_of_row
 
 # Rows that are read at once in the first pass: larger runs come to each bucket from more of them.
 BLOCK_NBYTES = 32 << 20
@@ -51,7 +51,7 @@ class ShuffledRows:
         self._order = order
         self._shape = shape
         self._dtype = dtype
-        self._row_nbytes = math.prod(shape[1:]) * dtype.itemsize
+        self._row_nbytes = nbytes_of_row(shape, dtype)
         self._bucket_rows = bucket_rows
         self._folder = folder
         self._threads = threads

@@ -12,6 +12,7 @@ import numpy as np
 from oocloader.conversion.encode import Codec, Format
 from oocloader.conversion.options import Shards
 from oocloader.errors import DataError, SettingError, UnsupportedArrayError
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores import ArrayInfo
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
@@ -139,7 +140,7 @@ class ArrayPlan:
 
     @property
     def row_nbytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
+        return nbytes_of_row(self.shape, self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -258,7 +259,7 @@ def make_plan(
     plain_files = store_format == "zarr" and (zarr_format == 2 or shards == "none")
     arrays = []
     for name, (info, reading) in sources.items():
-        rows, row_nbytes = info.shape[0], math.prod(info.shape[1:]) * info.dtype.itemsize
+        rows, row_nbytes = info.shape[0], nbytes_of_row(info.shape, info.dtype)
         taken = _chunk_rows(
             rows, row_nbytes, chunk_rows, for_memory, _MOST_PLAIN_FILES if plain_files else None, shards
         )

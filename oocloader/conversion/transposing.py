@@ -29,6 +29,7 @@ from oocloader.reading import (
     in_order,
     within_rows,
 )
+from oocloader.sizes import nbytes_of_row
 
 # Smaller boxes mean smaller runs of bytes in the temporary file.
 BOX_NBYTES = 32 << 20
@@ -74,7 +75,7 @@ class TransposedRows:
         self._axis = axis
         self._dtype = reader.dtype
         self._shape = shape
-        self._row_nbytes = math.prod(shape[1:]) * reader.dtype.itemsize
+        self._row_nbytes = nbytes_of_row(shape, reader.dtype)
         self._folder = folder
         self._threads = threads
         self._kept: list[_Kept] = []

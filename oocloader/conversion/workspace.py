@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -16,9 +14,9 @@ from oocloader.conversion.journal import Begun, Finished, Journal
 from oocloader.conversion.publish import DiscardedError, remove, size_of
 from oocloader.conversion.verification.manifest import job_of
 from oocloader.errors import ChangedError, OocloaderError, StoreError
+from oocloader.local_files import is_at, try_lock
 
 _JOURNAL, _STORE = "journal", "store"
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 
 
 @dataclass(slots=True)
@@ -171,28 +169,22 @@ def _lock(folder: str, destination: str) -> tuple[int, bool]:
         except FileNotFoundError:
             continue  # its owner removed the folder just now
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return fd, False
+            locked = try_lock(fd)
+        except OSError:
             os.close(fd)
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise StoreError(
-                    f"{destination}: another conversion is writing it at this moment; wait until it is done,"
-                    " or choose another name",
-                    file=destination,
-                ) from None
             raise
-        if _is_at(fd, path):
+        if locked is None:
+            return fd, False
+        if not locked:
+            os.close(fd)
+            raise StoreError(
+                f"{destination}: another conversion is writing it at this moment; wait until it is done,"
+                " or choose another name",
+                file=destination,
+            )
+        if is_at(fd, path):
             return fd, True
         os.close(fd)  # its owner finished and removed it between our opening and locking it
-
-
-def _is_at(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _clear(folder: str, work: Work) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import struct
-import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from oocloader.errors import StoreError
+from oocloader.local_files import write_atomically
 
 FORMAT = 1
 NAME = "training.npz"
@@ -72,28 +70,23 @@ def write(folder: str, backup: Backup) -> None:
     Raises `StoreError` (no space, no permission, ...); the old one is then still there.
     """
     path = os.path.join(folder, NAME)
-    aside = os.path.join(folder, f".{NAME}-{secrets.token_hex(4)}")
+
+    def fill(stream: BinaryIO) -> None:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as file:
+            # The names too: a directory of a ZIP file has no checksum.
+            facts = {"format": FORMAT, "arrays": list(backup.arrays), **backup.facts}
+            file.writestr(_FACTS, json.dumps(facts, indent=1))
+            for name, array in backup.arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, _plain(array), allow_pickle=False)
+
     try:
-        with open(aside, "xb") as stream:
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as file:
-                # The names too: a directory of a ZIP file has no checksum.
-                facts = {"format": FORMAT, "arrays": list(backup.arrays), **backup.facts}
-                file.writestr(_FACTS, json.dumps(facts, indent=1))
-                for name, array in backup.arrays.items():
-                    with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, _plain(array), allow_pickle=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(aside, path)
-        _sync_folder(folder)
+        write_atomically(path, fill)
     except OSError as error:
         raise StoreError(
             f"{path}: the backup cannot be written: {error.strerror or error}; the one before it is kept",
             file=path,
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(aside)
 
 
 def read(folder: str) -> Backup | None:
@@ -149,13 +142,3 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 def _is_extension(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 2  # bfloat16, float8, ...: registered with NumPy by another package
-
-
-def _sync_folder(folder: str) -> None:
-    if sys.platform == "win32":
-        return  # folders cannot be opened there
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -14,7 +14,8 @@ from oocloader.errors import DataError, SettingError
 from oocloader.loader import global_shuffle, plan
 from oocloader.loader.label_order import sorted_labels
 from oocloader.loader.settings import Settings
-from oocloader.memory import Column, available_host_memory, budget, span_of
+from oocloader.machine import available_host_memory
+from oocloader.memory import Column, budget, span_of
 from oocloader.order import Cast, Order, dtype_nbytes, fields, row_set, share
 from oocloader.pipeline import (
     CachedReader,
@@ -31,6 +32,7 @@ from oocloader.pipeline import (
     wants_seed,
 )
 from oocloader.reading import RowReader
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores import Store, StoredArray
 
 logger = logging.getLogger("oocloader")
@@ -85,7 +87,7 @@ class Assembly:
         self.columns = [
             Column(
                 name=array.info.name,
-                row_nbytes=row_nbytes(array),
+                row_nbytes=nbytes_of_row(array.info.shape, array.info.dtype),
                 delivered_row_nbytes=_delivered_row_nbytes(array, cast),
                 chunk_rows=reader.chunk_rows,
                 scratch_nbytes=reader.scratch_nbytes,
@@ -315,11 +317,6 @@ def common_rows(arrays: Sequence[StoredArray]) -> int:
                 array=array.info.name,
             )
     return first.info.shape[0]
-
-
-def row_nbytes(array: StoredArray) -> int:
-    """Bytes of a row as stored, decoded."""
-    return math.prod(array.info.shape[1:]) * array.info.dtype.itemsize
 
 
 def _delivered_row_nbytes(array: StoredArray, cast: Cast) -> int:

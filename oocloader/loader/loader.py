@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from oocloader.errors import ClosedError, OocloaderError, SettingError, StateError, in_forked_child
 from oocloader.loader import splitting
-from oocloader.loader.assembly import Assembly, common_rows, row_nbytes
+from oocloader.loader.assembly import Assembly, common_rows
 from oocloader.loader.data_spec import takes_spec
 from oocloader.loader.state import Identity, Saved, identity, saved
 from oocloader.order import Position, whole
 from oocloader.pipeline import Progress
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores import Store, open_store
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ class Loader:
                 "there is no report before the first batch; iterate the Loader, or train on it"
             )
         reading = Reading(
-            row_nbytes=sum(map(row_nbytes, self._made.arrays)),
+            row_nbytes=sum(nbytes_of_row(array.info.shape, array.info.dtype) for array in self._made.arrays),
             codecs=tuple(codec for array in self._made.arrays for codec in array.info.codecs),
             threads=self._feed.threads,
             device=self._source.device,

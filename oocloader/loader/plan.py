@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oocloader.memory import CLASSES, HOST_WINDOWS, POOR, Column, Cost, Sizes, mixing
-from oocloader.stores import ArrayInfo, nbytes_text
+from oocloader.sizes import nbytes_text
+from oocloader.stores import ArrayInfo
 
 # Up to this many times the bytes of the rows themselves, reading whole chunks is not worth a word.
 FAIR_AMPLIFICATION = 1.05

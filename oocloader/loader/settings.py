@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from oocloader.errors import SettingError
-from oocloader.memory import parse_nbytes
+from oocloader.machine import usable_cores
 from oocloader.order import Shard, Shuffle, shard_of, shuffled, whole
 from oocloader.pipeline import Caching, Residency, parse_residency
+from oocloader.sizes import parse_nbytes
 
 _MOST_THREADS = 8
 
@@ -62,7 +62,7 @@ class Settings:
             block=given["block"],
             host_memory=_nbytes(given, "host_memory"),
             device_memory=_nbytes(given, "device_memory"),
-            threads=threads or min(_MOST_THREADS, os.cpu_count() or 1),
+            threads=threads or min(_MOST_THREADS, usable_cores()),
             mapping=mmap is None,
             shard=shard_of(given["shard"]),
             residency=parse_residency(given["residency"]),

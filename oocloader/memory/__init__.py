@@ -5,9 +5,7 @@ from __future__ import annotations
 from oocloader.memory.alignment import BLOCK, LIGHT, Column, cuts
 from oocloader.memory.budget import Sizes
 from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count, span_of
-from oocloader.memory.host_memory import available_host_memory
 from oocloader.memory.mixing import CLASSES, POOR, mixing
-from oocloader.memory.sizes import MIB, parse_nbytes
 from oocloader.memory.window_size import DEVICE_WINDOWS, HOST_WINDOWS, LARGEST_WINDOW
 
 __all__ = [
@@ -17,17 +15,14 @@ __all__ = [
     "HOST_WINDOWS",
     "LARGEST_WINDOW",
     "LIGHT",
-    "MIB",
     "POOR",
     "Column",
     "Cost",
     "Sizes",
-    "available_host_memory",
     "banded_cost",
     "cuts",
     "merged_ranges",
     "mixing",
-    "parse_nbytes",
     "row_count",
     "span_of",
 ]

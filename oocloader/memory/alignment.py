@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oocloader.memory.sizes import MIB
+from oocloader.sizes import MIB
 
 # A window in stored order: large enough that its fixed cost vanishes, small enough to stay near the caches.
 ORDERED_WINDOW = 32 * MIB

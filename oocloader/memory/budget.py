@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oocloader.machine import available_host_memory
 from oocloader.memory.alignment import Column, cuts
 from oocloader.memory.budget_errors import check_budget
-from oocloader.memory.host_memory import available_host_memory
-from oocloader.memory.sizes import MIB, parse_rows
 from oocloader.memory.window_size import DEVICE_WINDOWS, HOST_WINDOWS, SizingInputs
+from oocloader.sizes import MIB, parse_rows
 
 MOST_AHEAD = 3
 # Half of a GPU is for the model: its weights, their moments, its activations.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oocloader.memory.alignment import BLOCK, ORDERED_WINDOW, ChunkAlignment, Column
-from oocloader.memory.sizes import MIB
+from oocloader.sizes import MIB
 
 # A shuffled window mixes better the larger it is; this keeps the first batch under a tenth of a second away.
 SHUFFLED_WINDOW = 64 * MIB

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from oocloader.machine import usable_cores
+from oocloader.sizes import nbytes_text
 
 # Waiting less than this is no reason to change anything.
 ENOUGH = 0.05
@@ -135,7 +137,7 @@ def _held_up(times: Times, about: PassContext) -> str:
             f"{threads} would help"
         )
     if culprit == "read":
-        speed = f"{about.read_bytes / max(times.read_s, 1e-9) / 1e6:,.0f} MB/s a thread"
+        speed = f"{nbytes_text(about.read_bytes / max(times.read_s, 1e-9))}/s a thread"
         better = (
             "a faster disk" if packed else "a faster disk or compression (oocloader convert --codec zstd)"
         )
@@ -158,7 +160,7 @@ def _first(times: Times) -> str:
 
 
 def _more_threads(threads: int) -> str:
-    return " or more threads" if threads < min(8, os.cpu_count() or 1) else ""
+    return " or more threads" if threads < min(8, usable_cores()) else ""
 
 
 def compressors(codecs: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from oocloader.metrics.bottleneck import PassContext, Times, percent, verdict
 from oocloader.metrics.counters import Counters, Event, peak_memory_bytes
 from oocloader.metrics.trace import write_trace
+from oocloader.sizes import nbytes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,9 @@ class Report:
         state = "" if self.complete else ", not to its end"
         through = ", through tf.data's host pipeline" if self.host_pipeline else ""
         in_batches = "" if self.host_pipeline else f" in {self.batches:,} batches and"
-        amount = f"{self.rows:,} rows{in_batches} {self.windows:,} windows, {_mb(self.delivered_bytes)}"
+        amount = (
+            f"{self.rows:,} rows{in_batches} {self.windows:,} windows, {nbytes_text(self.delivered_bytes)}"
+        )
         return f"epoch {self.epoch} on {self.device}{through}{state}: {amount}"
 
     def _times(self) -> list[str]:
@@ -147,19 +150,16 @@ class Report:
         busy_s = self.read_s + self.decode_s + self.gather_s + self.library_s + self.other_s
         files = f"reading {self.read_s:.2f} s, in libraries {self.library_s:.2f} s"
         memory = f"decoding {self.decode_s:.2f} s, gathering {self.gather_s:.2f} s, else {self.other_s:.2f} s"
-        read = f"{_mb(self.read_bytes)} read in {self.read_calls:,} calls, {_mb(self.mapped_bytes)} mapped"
-        made = f"{_mb(self.decoded_bytes)} decoded in {self.chunks_decoded:,} chunks"
+        read = f"{nbytes_text(self.read_bytes)} read in {self.read_calls:,} calls"
+        mapped = f"{nbytes_text(self.mapped_bytes)} mapped"
+        made = f"{nbytes_text(self.decoded_bytes)} decoded in {self.chunks_decoded:,} chunks"
         held = f"the process held {self.peak_memory_bytes / (1 << 20):,.0f} MiB at most"
         return [
             f"readers: {self.threads} threads, {busy_s:.2f} s together: {files}, {memory}",
             f"copying to the device: about {self.copy_s:.2f} s",
-            f"bytes: {read}, {made}, {_mb(self.copied_bytes)} copied",
+            f"bytes: {read}, {mapped}, {made}, {nbytes_text(self.copied_bytes)} copied",
             f"memory: {held}",
         ]
-
-
-def _mb(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f} MB"
 
 
 def make_report(counters: Counters, reading: Reading, *, epoch: int, start: int = 0) -> Report:

@@ -26,6 +26,7 @@ from oocloader.paths import local_path
 from oocloader.pipeline.cache_file import CacheFile, Filling, cache_file, first_path
 from oocloader.pipeline.memory_rows import memory_jobs, positions
 from oocloader.reading import JOB_NBYTES, Job, RowReader, SharedChunks, Target, allocate
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores import StoredArray
 
 logger = logging.getLogger("oocloader")
@@ -99,7 +100,7 @@ class Caches:
     def memory_nbytes(self, readers: Sequence[RowReader]) -> int:
         """Memory that rows take when all are kept."""
         return sum(
-            len(self.rows) * math.prod(reader.shape[1:]) * reader.dtype.itemsize
+            len(self.rows) * nbytes_of_row(reader.shape, reader.dtype)
             for reader, kept in zip(readers, self.in_memory, strict=True)
             if kept
         )
@@ -379,7 +380,7 @@ class CachedReader:
     def _fetching(self, target: Target) -> list[Job]:
         """In a new pass, jobs that read the few rows which the ones before left out."""
         before, self._pass = self._pass, weakref.ref(target.shared_chunks)
-        row_nbytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+        row_nbytes = max(1, nbytes_of_row(self.shape, self.dtype))
         with self._lock:
             few = 0 < self._missing <= min(len(self._rows) // 2, _FETCHED_NBYTES // row_nbytes)
             if before is None or before() is target.shared_chunks or not few:

@@ -9,7 +9,6 @@ there and on the disk.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.errors import SettingError, StoreError
+from oocloader.local_files import is_at, sync_folder, try_lock
 from oocloader.order import RowSet, RowSpan
 from oocloader.reading import (
     ALIGNMENT,
@@ -192,7 +192,7 @@ class Filling:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # Gone or finished meanwhile: what is locked then is not what others see.
-            mine = _lock(fd) and _same(fd, path)
+            mine = bool(try_lock(fd)) and is_at(fd, path)
             if not mine or file.there():
                 if mine:
                     # Another has finished meanwhile, and this one was made just now.
@@ -240,11 +240,7 @@ class Filling:
         with _told(self._file):
             os.fsync(self._fd)
             os.rename(self._partial, self._file.path)
-            folder = os.open(self._file.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self._file.folder)
         self._close()
         return True
 
@@ -279,22 +275,6 @@ def _runs(span: RowSpan) -> Iterator[tuple[int, Sequence[int] | np.ndarray]]:
         yield span.start + int(span.row_index[lo]), dest_index[lo:hi]
 
 
-def _lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _same(fd: int, path: str) -> bool:
-    """Whether `path` still names the open file."""
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except OSError:
-        return False
-
-
 def _remove_stale(file: CacheFile) -> None:
     """Remove the files of the same rows of the same array, made of what the store no longer is."""
     same = file.name.rpartition("-")[0] + "-"
@@ -308,7 +288,7 @@ def _remove_stale(file: CacheFile) -> None:
             if name.endswith(PARTIAL):
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
                 try:
-                    if not _lock(fd):
+                    if not try_lock(fd):
                         continue  # somebody who opened the store before it changed
                 finally:
                     os.close(fd)

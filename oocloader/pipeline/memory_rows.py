@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from oocloader.errors import ClosedError
 from oocloader.memory import Cost, row_count
 from oocloader.order import RowSet, RowSpan, place
 from oocloader.reading import Job, MemoryReader, Target, gather_jobs
+from oocloader.sizes import nbytes_of_row
 
 
 def positions(rows: RowSet, spans: Sequence[RowSpan]) -> list[RowSpan]:
@@ -70,7 +70,7 @@ class MemoryRows:
         return None
 
     def cost(self, spans: Sequence[RowSpan]) -> Cost:
-        return Cost(0, 0, row_count(spans) * math.prod(self.shape[1:]) * self.dtype.itemsize)
+        return Cost(0, 0, row_count(spans) * nbytes_of_row(self.shape, self.dtype))
 
     def close(self) -> None:
         """Let go of the array."""

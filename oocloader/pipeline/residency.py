@@ -15,12 +15,13 @@ from typing import Literal
 import numpy as np
 
 from oocloader.errors import SettingError
-from oocloader.memory import DEVICE_WINDOWS, LARGEST_WINDOW, MIB, Column, Cost, cuts, row_count
+from oocloader.memory import DEVICE_WINDOWS, LARGEST_WINDOW, Column, Cost, cuts, row_count
 from oocloader.metrics import Counters
 from oocloader.order import Order, RowSet, RowSpan, place
 from oocloader.pipeline.epoch_pass import EpochPass, ReadConfig
 from oocloader.pipeline.memory_rows import MemoryRows, positions
 from oocloader.reading import Job, MemoryReader, RowReader, Target, allocate
+from oocloader.sizes import MIB
 
 Residency = Literal["auto", "stream", "device"]
 RESIDENCIES: tuple[Residency, ...] = ("auto", "stream", "device")

@@ -6,7 +6,6 @@ shorter one). Rows that do not fill a batch come first in the next stage.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,6 +16,7 @@ from oocloader.errors import StoreError
 from oocloader.metrics import Counters
 from oocloader.order import Batching, Order, RowSequence, RowSpan, Window, split
 from oocloader.reading import Job, Pool, RowReader, SharedChunks, Target, gather_jobs
+from oocloader.sizes import nbytes_of_row
 
 Gather = Literal["never", "freely", "bounded"]
 """Whether shuffled rows are copied straight from mapped files, which then count as resident; "bounded":
@@ -284,7 +284,7 @@ def _readable(
 
 def pool_nbytes(reader: RowReader, rows: int) -> int:
     """Bytes of a buffer for `rows` rows."""
-    return rows * math.prod(reader.shape[1:]) * reader.dtype.itemsize
+    return rows * nbytes_of_row(reader.shape, reader.dtype)
 
 
 def _rows(buffer: np.ndarray, rows: int, reader: RowReader) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.codecs import Chain
+from oocloader.sizes import nbytes_of_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Layout:
     @property
     def row_nbytes(self) -> int:
         """Decoded size of one row, bytes."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
+        return nbytes_of_row(self.shape, self.dtype)
 
     @property
     def whole_rows(self) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.errors import OocloaderError, StoreError
+from oocloader.machine import usable_cores
 from oocloader.memory import Cost, banded_cost, row_count
 from oocloader.metrics import Counters
 from oocloader.order import RowSpan, cut, place, within
@@ -27,12 +26,12 @@ from oocloader.reading.buffers import FAULT_NBYTES
 from oocloader.reading.decode_turns import HANDOVER_S
 from oocloader.reading.locks import Lock
 from oocloader.reading.shared_chunks import SharedChunks
+from oocloader.sizes import nbytes_of_row
 
 Job = Callable[[], object]
 # About this many bytes are one job: large enough that a system call and a Python call do not count.
 JOB_NBYTES = 4 << 20
 _MOST_THREADS = 8
-_CORES = os.cpu_count() or 1
 # To start a thread and to share the interpreter takes its time too: two threads read what takes one thread
 # 1 ms 0.8 times as fast, and what takes it 6 ms 1.2 times.
 _ALONE_S = 2e-3
@@ -100,7 +99,7 @@ def read_rows(
     """Fill `out` with rows `start:stop`, by several threads where there is much to read."""
     target = Target(out, SharedChunks(lambda lo, hi: max(0, min(hi, stop) - max(lo, start))), Counters())
     jobs = reader.jobs([RowSpan(start, stop, None, slice(0, stop - start))], target)
-    threads = min(len(jobs), _CORES, most_threads)
+    threads = min(len(jobs), usable_cores(), most_threads)
     alone = threads <= 1 or out.nbytes < JOB_NBYTES
     if not alone:
         began = time.perf_counter()
@@ -175,7 +174,7 @@ class MemoryReader:
         self.dtype = array.dtype.newbyteorder("=")
 
     def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
-        row_nbytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+        row_nbytes = max(1, nbytes_of_row(self.shape, self.dtype))
         rows = max(1, JOB_NBYTES // row_nbytes)
         return [_copy_job(self._array, part, target) for span in spans for part in cut(span, rows)]
 
@@ -189,7 +188,7 @@ class MemoryReader:
         return None
 
     def cost(self, spans: Sequence[RowSpan]) -> Cost:
-        nbytes = row_count(spans) * math.prod(self.shape[1:]) * self.dtype.itemsize
+        nbytes = row_count(spans) * nbytes_of_row(self.shape, self.dtype)
         return Cost(nbytes, nbytes, nbytes)
 
     @property
@@ -293,7 +292,7 @@ class LibraryReader:
         self._close = close
         self.shape = shape
         self.dtype = dtype.newbyteorder("=")
-        row_nbytes = max(1, math.prod(shape[1:]) * self.dtype.itemsize)
+        row_nbytes = max(1, nbytes_of_row(shape, self.dtype))
         self._band_rows = min(chunk_rows or max(1, JOB_NBYTES // row_nbytes), max(1, shape[0]))
         self.chunk_rows: int | None = self._band_rows
         # The library reads rows to memory of its own, and shuffled rows go through a buffer.
@@ -357,7 +356,7 @@ class LibraryReader:
         return None
 
     def cost(self, spans: Sequence[RowSpan]) -> Cost:
-        row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        row_nbytes = nbytes_of_row(self.shape, self.dtype)
         return banded_cost(spans, rows=self.shape[0], band_rows=self._band_rows, row_nbytes=row_nbytes)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.fortran import FortranReader
-from oocloader.stores.inspection import ArrayReport, inspect_store, nbytes_text
+from oocloader.stores.inspection import ArrayReport, inspect_store
 from oocloader.stores.joined import side_by_side
 from oocloader.stores.raw import open_raw, raw_shape
 from oocloader.stores.source import open_store
@@ -21,7 +21,6 @@ __all__ = [
     "Store",
     "StoredArray",
     "inspect_store",
-    "nbytes_text",
     "open_raw",
     "open_store",
     "raw_shape",

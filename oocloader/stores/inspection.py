@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oocloader.stores import ArrayInfo, Store, StoredArray
+from oocloader.sizes import KIB, MIB, nbytes_of_row, nbytes_text
+from oocloader.stores.base import ArrayInfo, Store, StoredArray
 
-KIB, MIB = 1 << 10, 1 << 20
 # A chunk costs about as much to find, read and hand to a codec as 16 KiB cost to decode.
 SMALL_CHUNK = 16 * KIB
 MANY_CHUNKS = 1000
@@ -78,7 +78,7 @@ def advice(info: ArrayInfo) -> list[str]:
     across = math.prod(-(-n // c) for n, c in zip(info.shape[1:], info.chunk_shape[1:], strict=True))
     chunk_nbytes = math.prod(info.chunk_shape) * info.dtype.itemsize
     chunks = across * -(-info.shape[0] // info.chunk_shape[0])
-    band_nbytes = info.chunk_shape[0] * math.prod(info.shape[1:]) * info.dtype.itemsize
+    band_nbytes = info.chunk_shape[0] * nbytes_of_row(info.shape, info.dtype)
     if across > 1:
         found.append(
             f"chunks cut the samples: a row needs {across} chunks; "
@@ -95,20 +95,6 @@ def advice(info: ArrayInfo) -> list[str]:
             "the rows of a chunk; oocloader convert --chunk-rows makes smaller ones"
         )
     return found
-
-
-def nbytes_text(nbytes: int) -> str:
-    """A size for people, in powers of 1024.
-
-    >>> nbytes_text(512), nbytes_text(3 << 20)
-    ('512 B', '3.0 MiB')
-    """
-    amount = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{nbytes} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
 
 
 def _plain(value: Any) -> Any:

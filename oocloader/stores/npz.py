@@ -11,6 +11,7 @@ import numpy as np
 
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.reading import Box, ChunkGeometry, FileReader, Files, LibraryReader, RowReader, runs_of
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.fortran import BAND_NBYTES
 from oocloader.stores.inflate import InflatedBytes
@@ -84,7 +85,7 @@ def _unreadable(name: str, member: Member, reason: str) -> ArrayInfo:
 def _inflating(
     name: str, header: Header, files: Files, start: int, member: Member, path: str
 ) -> Callable[[], RowReader]:
-    row_nbytes = math.prod(header.shape[1:]) * header.dtype.itemsize
+    row_nbytes = nbytes_of_row(header.shape, header.dtype)
     # Column by column, every read passes over the whole member: as few and large ones as memory allows.
     columns = header.fortran and len(header.shape) > 1
     chunk_rows = min(header.shape[0], max(1, BAND_NBYTES // row_nbytes)) if columns else None
@@ -119,7 +120,7 @@ def _inflating(
 
 
 def _read_rows(source: InflatedBytes, header: Header, start: int, stop: int, out: np.ndarray) -> None:
-    row_nbytes = math.prod(header.shape[1:]) * header.dtype.itemsize
+    row_nbytes = nbytes_of_row(header.shape, header.dtype)
     flat = out.reshape(-1)
     source.read(header.nbytes + start * row_nbytes, flat.view(np.uint8))
     if header.dtype != out.dtype:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import numpy as np
 from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
 from oocloader.paths import local_path
 from oocloader.reading import ChunkReader, Files, Layout, RowReader
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 from oocloader.stores.dtypes import native, refusal
 from oocloader.stores.npy import MAGIC
@@ -61,7 +61,7 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
     if kind is not None:
         raise SettingError(f"shape: {path} is {kind}, which has a shape of its own; leave it out", file=path)
     found = int(files.size[0])
-    row_nbytes = math.prod(shape[1:]) * dtype.itemsize
+    row_nbytes = nbytes_of_row(shape, dtype)
     rows = found // row_nbytes if shape[0] == -1 else shape[0]
     whole = (rows, *shape[1:])
     name = os.path.splitext(os.path.basename(path))[0]

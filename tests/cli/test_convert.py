@@ -32,7 +32,7 @@ def test_one_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "x.npy", x)
     assert main(["convert", f"{tmp_path}/x.npy", f"{tmp_path}/x.zarr", "--codec", "zstd:3"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith(f"{tmp_path}/x.zarr: 1,000 rows, 64.0 kB in, ")
+    assert out.startswith(f"{tmp_path}/x.zarr: 1,000 rows, 62.5 KiB in, ")
     assert "1 chunk of 1,000 rows" in out
     assert err == ""  # no bar where stderr is no terminal
     found: Any = zarr.open_array(tmp_path / "x.zarr", mode="r")

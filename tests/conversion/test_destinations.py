@@ -366,7 +366,7 @@ def test_choices_are_shown(tmp_path: Path) -> None:
         "2,000 chunks of 50 rows (500 B): as asked for (--chunk-rows)" in line for line in report.choices
     )
     assert any("x: 32 files, shards of 3,150 rows" in line for line in report.choices)
-    assert any("1.0 MB of temporary files" in line for line in report.choices)
+    assert any("976.6 KiB of temporary files" in line for line in report.choices)
     report = convert({"x": x}, tmp_path / "o.h5", for_memory="1GiB")
     assert any("a 1024th of the 1 GiB of the device" in line for line in report.choices)
     assert not any("--shards" in line for line in report.choices)

@@ -211,7 +211,7 @@ def test_folder_without_write_permission_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_lack_of_room_is_known_before(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"out\.h5: no space: the store needs 1,000,000,000,000\.0 MB"):
+    with pytest.raises(StoreError, match=r"out\.h5: no space: the store needs 909,494\.7 TiB"):
         check_destination(str(tmp_path / "out.h5"), overwrite=False, needed_nbytes=10**18)
 
 

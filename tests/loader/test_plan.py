@@ -20,7 +20,7 @@ from numbered import Numbered, rows_array
 from oocloader.loader import plan as plans
 from oocloader.memory.alignment import Column
 from oocloader.memory.cost import Cost
-from oocloader.memory.sizes import MIB
+from oocloader.sizes import MIB
 from oocloader.stores import ArrayInfo
 
 pytestmark = pytest.mark.usefixtures("tf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oocloader.memory.alignment import BLOCK, ChunkAlignment, Column, cuts
-from oocloader.memory.sizes import MIB
+from oocloader.sizes import MIB
 
 
 def column(

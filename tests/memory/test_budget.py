@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oocloader.errors import SettingError
 from oocloader.memory.alignment import ORDERED_WINDOW, Column
 from oocloader.memory.budget import Sizes, choose, free_host_memory
-from oocloader.memory.sizes import MIB
 from oocloader.memory.window_size import LARGEST_WINDOW, SHUFFLED_WINDOW
+from oocloader.sizes import MIB
 
 IMAGES = Column("x", 12288, 12288, 256, 8 * MIB, row_access=False)
 LABELS = Column("y", 8, 8, 5000, 1 * MIB, row_access=False)

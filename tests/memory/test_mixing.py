@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from oocloader.memory.alignment import Column
 from oocloader.memory.budget import choose
 from oocloader.memory.mixing import CLASSES, POOR, _class_entropy, _log_factorial, mixing
-from oocloader.memory.sizes import MIB
 from oocloader.order.order import Order, RowSet
+from oocloader.sizes import MIB
 
 
 def entropy(labels: np.ndarray, batch_size: int) -> float:

@@ -86,7 +86,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
             {"read_s": 5.0},
             {},
             (
-                "storage-bound: reading takes 67 % of the readers' time (20 MB/s a thread); "
+                "storage-bound: reading takes 67 % of the readers' time (19.1 MiB/s a thread); "
                 "a faster disk would help"
             ),
         ),
@@ -94,8 +94,8 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
             {"read_s": 5.0},
             {"codecs": (), "threads": 1},
             (
-                "storage-bound: reading takes 67 % of the readers' time (20 MB/s a thread); a faster disk or "
-                "compression (oocloader convert --codec zstd) or more threads would help"
+                "storage-bound: reading takes 67 % of the readers' time (19.1 MiB/s a thread); a faster disk "
+                "or compression (oocloader convert --codec zstd) or more threads would help"
             ),
         ),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
@@ -15,6 +14,7 @@ from oocloader.conversion.verification.manifest import ArrayManifest, read_manif
 from oocloader.conversion.verification.report import ArrayCheck, Damage, Difference
 from oocloader.conversion.verification.rows import Checked, RowChecker
 from oocloader.errors import ChangedError, OocloaderError, StoreError
+from oocloader.machine import usable_cores
 from oocloader.stores import StoredArray
 
 _Item = TypeVar("_Item")
@@ -97,7 +97,7 @@ def _checked(
     def check(piece: tuple[int, int]) -> tuple[int, list[_Found]]:
         return piece[1] - piece[0], [_compared(part, expected) for part in checker.check(*piece)]
 
-    threads = max(1, min(_cores(), _MEMORY_NBYTES // (2 * max(1, checker.piece_nbytes))))
+    threads = max(1, min(usable_cores(), _MEMORY_NBYTES // (2 * max(1, checker.piece_nbytes))))
     row_nbytes = array.info.nbytes // array.info.shape[0]
     total = _Found()
     with closing(_in_order(check, checker.pieces(), threads)) as results:
@@ -119,10 +119,6 @@ def _compared(part: Checked, expected: StoredArray | None) -> _Found:
     places = differing(part.rows, wanted)
     first = described(part.start, int(places[0]), part.rows, wanted) if len(places) else None
     return _Found(len(places), first, list(part.damaged))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_order(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from oocloader.conversion.verification.manifest import ArrayManifest, checksum_o
 from oocloader.conversion.verification.report import Damage
 from oocloader.errors import ChangedError, StoreError
 from oocloader.reading import ChunkReader
+from oocloader.sizes import nbytes_of_row
 from oocloader.stores import StoredArray
 
 # A thread reads this much at once, or a chunk where that is larger; more where rows that are read at once
@@ -41,7 +41,7 @@ class RowChecker:
         self._array = array
         self._manifest = manifest
         info = array.info
-        row_nbytes = max(1, math.prod(info.shape[1:]) * info.dtype.itemsize)
+        row_nbytes = max(1, nbytes_of_row(info.shape, info.dtype))
         if manifest is not None:
             self._step = manifest.chunk_rows
         elif info.chunk_shape is not None and info.chunk_shape[0] < info.shape[0]:
@@ -56,7 +56,7 @@ class RowChecker:
     @property
     def piece_nbytes(self) -> int:
         """Bytes of the rows of a whole piece."""
-        return self._piece_rows * math.prod(self._array.info.shape[1:]) * self._array.info.dtype.itemsize
+        return self._piece_rows * nbytes_of_row(self._array.info.shape, self._array.info.dtype)
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """Runs of rows, first and behind the last, that cover the array and are worth reading at once."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from oocloader.memory.host_memory import available_host_memory
+from oocloader.machine import available_host_memory, usable_cores
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _UNLIMITED_V1 = "9223372036854771712"
@@ -86,3 +87,38 @@ def test_here() -> None:
     found = available_host_memory()
     assert found is not None
     assert found > _MIB
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("", {}, None),
+        ("0::/\n", {"groups/cpu.max": "max 100000\n"}, None),
+        ("0::/\n", {"groups/cpu.max": "100000 100000\n"}, 1),
+        # Less than a core, and a part of one, still let a thread run.
+        ("0::/\n", {"groups/cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"groups/cpu.max": "9900000 100000\n"}, None),
+        # A group within another that has less.
+        ("0::/a/b\n", {"groups/a/b/cpu.max": "300000 100000\n", "groups/a/cpu.max": "100000 100000\n"}, 1),
+        # Version 1: one controller or two in a folder; -1 for none.
+        ("3:cpu,cpuacct:/a\n", {"groups/cpu,cpuacct/a/cpu.cfs_quota_us": "-1\n"}, None),
+        (
+            "3:cpu,cpuacct:/a\n",
+            {"groups/cpu/a/cpu.cfs_quota_us": "100000\n", "groups/cpu/a/cpu.cfs_period_us": "100000\n"},
+            1,
+        ),
+    ],
+)
+def test_cores_within_a_quota(tmp_path: Path, own: str, files: dict[str, str], expected: int | None) -> None:
+    write(tmp_path, {"proc/self/cgroup": own, **files})
+    found = usable_cores(proc=f"{tmp_path}/proc", groups=f"{tmp_path}/groups")
+    assert found == (len(os.sched_getaffinity(0)) if expected is None else expected)
+
+
+def test_cores_that_this_process_may_run_on() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert usable_cores(proc="/nowhere", groups="/nowhere/a") == 1
+    finally:
+        os.sched_setaffinity(0, before)

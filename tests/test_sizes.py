@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oocloader.errors import SettingError
-from oocloader.memory.sizes import parse_nbytes, parse_rows
+from oocloader.sizes import parse_nbytes, parse_rows
 
 
 @pytest.mark.parametrize(

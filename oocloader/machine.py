@@ -1,11 +1,13 @@
-"""How much memory of the host is left: the machine's, or what is left of a limit on a group of processes.
+"""What this process may use of the machine: cores and memory, limits on groups of processes included.
 
-Containers and batch systems limit memory by control groups, of which `/proc/meminfo` knows nothing:
-https://docs.kernel.org/admin-guide/cgroup-v2.html and, for version 1, cgroup-v1/memory.html there.
+Containers and batch systems limit both by control groups, of which `os.cpu_count` and `/proc/meminfo` know
+nothing: https://docs.kernel.org/admin-guide/cgroup-v2.html and, for version 1, cgroup-v1/memory.html and
+scheduler/sched-bwc.html there.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -35,25 +37,53 @@ def available_host_memory(*, proc: str = "/proc", groups: str = "/sys/fs/cgroup"
     return min([*known, *_left_of_limits(proc, groups)], default=None)
 
 
+@functools.cache
+def usable_cores(*, proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
+    """Cores that this process may keep busy, at least 1: those it may run on, within its quota of CPU time.
+
+    Asked of the system once. `proc` and `groups` are as for `available_host_memory`.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = [quota for group in _groups(proc, groups, "cpu") if (quota := _cpu_quota(group)) is not None]
+    return max(1, int(min([allowed, *quotas])))
+
+
 def _left_of_limits(proc: str, groups: str) -> Iterator[int]:
-    """What is left of each limit on this process, bytes: of its control group and of those around it."""
+    """What is left of each limit on this process, bytes."""
+    for group in _groups(proc, groups, "memory"):
+        for names in (_V2, _V1):
+            left = _left(group, names)
+            if left is not None:
+                yield left
+
+
+def _groups(proc: str, groups: str, controller: str) -> Iterator[str]:
+    """Folders of the control groups that this process is in, and of those around them."""
     for line in _read(f"{proc}/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            kind, roots = _V1, [f"{groups}/memory"]
+        if controller in controllers.split(","):
+            roots = [f"{groups}/{controller}", f"{groups}/{controllers}"]
         elif not controllers:
-            kind, roots = _V2, [groups, f"{groups}/unified"]
+            roots = [groups, f"{groups}/unified"]
         else:
             continue
         # In a container the path may be one that is not seen there: its own group is the root then.
         while True:
-            for root in roots:
-                left = _left(os.path.join(root, path.strip("/")), kind)
-                if left is not None:
-                    yield left
+            yield from (os.path.join(root, path.strip("/")) for root in dict.fromkeys(roots))
             if path in ("", "/"):
                 break
             path = os.path.dirname(path)
+
+
+def _cpu_quota(group: str) -> float | None:
+    """Cores' worth of CPU time that a group may use, `None` where it has no limit."""
+    # "max 100000" or "150000 100000" microseconds; version 1 has a file for each, and -1 for no limit.
+    found = _read(f"{group}/cpu.max").split()
+    if not found:
+        found = [_read(f"{group}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    if len(found) != 2 or not all(part.isdecimal() for part in found) or int(found[1]) == 0:
+        return None
+    return int(found[0]) / int(found[1])
 
 
 def _left(group: str, kind: _Group) -> int | None:

@@ -1,13 +1,40 @@
-"""Sizes as users write them, in bytes or as text, as numbers of bytes or of rows."""
+"""Sizes in bytes: of rows, as users write them, and as they are shown to people."""
 
 from __future__ import annotations
 
+import math
 import operator
 import re
+from collections.abc import Sequence
+
+import numpy as np
 
 from oocloader.errors import SettingError
 
-MIB = 1 << 20
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def nbytes_of_row(shape: Sequence[int], dtype: np.dtype) -> int:
+    """Decoded bytes of one row of an array of `shape` (rows, *sample_shape).
+
+    >>> nbytes_of_row((1000, 8, 8), np.dtype("float32"))
+    256
+    """
+    return math.prod(shape[1:]) * dtype.itemsize
+
+
+def nbytes_text(nbytes: float) -> str:
+    """A size for people, in powers of 1024.
+
+    >>> nbytes_text(512), nbytes_text(3 << 20)
+    ('512 B', '3.0 MiB')
+    """
+    amount = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{int(nbytes)} B" if unit == "B" else f"{amount:,.1f} {unit}"
+        amount /= 1024
+    return f"{amount:,.1f} TiB"
 
 
 def parse_nbytes(value: int | str, option: str) -> int:
