@@ -660,8 +660,8 @@ def test_room_is_asked_for_what_is_missing_only(
 
 _CHILD = """
     import json, os, sys, time
-    from oocloader.conversion import convert, copying, plan
-    plan._PIECE_NBYTES = {piece_nbytes}
+    from oocloader.conversion import convert, copying, store_plan
+    store_plan._PIECE_NBYTES = {piece_nbytes}
     read = copying._Piece.read
     log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     def slowly(self, source, number):

@@ -199,7 +199,7 @@ def test_the_plan_in_words(store: str) -> None:
     # A quarter of 4 MiB is more than all rows have.
     assert text.splitlines()[:2] == [
         "10,000 rows in 200 batches of 50, shuffled window by window",
-        "2 windows of up to 7,700 rows (1022.7 KiB): half of host_memory is for 2 windows",
+        "2 windows of up to 7,700 rows (1,022.7 KiB): half of host_memory is for 2 windows",
     ]
     assert "of 4.0 MiB (as given), " in text
     assert "\ndevice memory (/CPU:0): " in text
@@ -299,9 +299,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     """Makes TensorFlow seem to have a GPU of so many bytes, as which /CPU:1 would do."""
 
     def make(nbytes: int | None) -> None:
-        monkeypatch.setattr("oocloader.tfdata.device.resolve", lambda device: "/GPU:0")
-        monkeypatch.setattr("oocloader.tfdata.device.expected", lambda device: "/GPU:0")
-        monkeypatch.setattr("oocloader.tfdata.device.memory_nbytes", lambda device: nbytes)
+        monkeypatch.setattr("oocloader.tfdata.resolve", lambda device: "/GPU:0")
+        monkeypatch.setattr("oocloader.tfdata.expected", lambda device: "/GPU:0")
+        monkeypatch.setattr("oocloader.tfdata.memory_nbytes", lambda device: nbytes)
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from oocloader.errors import DataError, SettingError
 from oocloader.order.order import RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.order.selection import row_set
-from oocloader.pipeline import class_weights as weighting
 from oocloader.pipeline.class_weights import ClassWeights, class_weights
 from oocloader.reading.row_reader import Job, MemoryReader, Target
 
@@ -128,7 +128,7 @@ def test_balanced_is_what_numpy_counts(
 @pytest.mark.parametrize("spread", [1, 1 << 40])
 def test_labels_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, spread: int) -> None:
     """Whole chunks, each once, and what is left out entirely is not read; close and distant classes."""
-    monkeypatch.setattr(weighting, "JOB_NBYTES", 8 * 250)
+    monkeypatch.setattr(sys.modules["oocloader.pipeline.class_weights"], "JOB_NBYTES", 8 * 250)
     labels = np.arange(1000) % 7 * spread
     reader = Recorded(labels, 100)
     picked = np.r_[np.arange(30, 450), np.arange(905, 1000)]
@@ -141,7 +141,7 @@ def test_labels_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, spread
     ("rows", "row"), [(None, 123), (slice(50, None), 123), (np.r_[np.arange(5), np.arange(100, 600)], 123)]
 )
 def test_a_class_without_weight(rows: Any, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighting, "JOB_NBYTES", 8 * 60)
+    monkeypatch.setattr(sys.modules["oocloader.pipeline.class_weights"], "JOB_NBYTES", 8 * 60)
     labels = np.zeros(600, np.int64)
     labels[[row, 500]] = 7
     with pytest.raises(DataError) as caught:
@@ -160,6 +160,6 @@ def test_a_class_outside_the_rows_selected_needs_no_weight() -> None:
 
 
 def test_numbers_of_rows_are_no_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weighting, "_MOST_CLASSES", 100)
+    monkeypatch.setattr(sys.modules["oocloader.pipeline.class_weights"], "_MOST_CLASSES", 100)
     with pytest.raises(DataError, match="array 'y' has over 100 different labels: these are no classes"):
         ClassWeights(1, None, "y", "s").table(MemoryReader(np.arange(101)), RowSet(0, 101))
