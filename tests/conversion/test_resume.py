@@ -696,7 +696,7 @@ def finished_in(work: Path) -> set[tuple[str, int]]:
     return {("xy"[piece.array], piece.piece) for piece in begun.finished} if begun else set()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("number", range(KILLS))
 def test_killed_at_a_random_moment(tmp_path: Path, source: dict[str, Path], number: int) -> None:
     rng = random.Random(number if "CI" in os.environ else None)
@@ -765,6 +765,7 @@ def assert_old_or_new(destination: Path, source: dict[str, Path], old: dict[str,
         assert (sorted(names), rows) == (["x", "y"], {ROWS})
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_going_on_from_anywhere(

@@ -153,6 +153,7 @@ def _writes(folder: str) -> None:
         write(folder, Backup({"number": number}, {"a": np.full(20_000, number)}))
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_half(tmp_path: Path) -> None:
     write(str(tmp_path), Backup({"number": -1}, {"a": np.full(20_000, -1)}))
     writer = multiprocessing.get_context("spawn").Process(target=_writes, args=(str(tmp_path),), daemon=True)

@@ -10,7 +10,7 @@ import pytest
 import soak
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     kills = int(os.environ.get("OOCLOADER_KILLS", "3"))
     run = soak.soak(tmp_path, kills=kills, seed=int(os.environ.get("OOCLOADER_KILL_SEED", "1")))

@@ -83,7 +83,7 @@ def combined() -> Iterator[Any]:
         for read_at, read in enumerate(READ):
             for shuffle_at, shuffle in enumerate(SHUFFLES):
                 usual = read_at == at % 3 and shuffle_at == (at // 3 + at) % 3
-                marks = [] if usual else [pytest.mark.slow]
+                marks = [] if usual else [pytest.mark.exhaustive]
                 yield pytest.param(read, options, shuffle, marks=marks, id=f"{read}-{options}-{shuffle}")
 
 

@@ -27,6 +27,7 @@ def rows_of(loader):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shuffle", "mebibytes"),
     [
@@ -94,6 +95,7 @@ for name in ("x.npy", "x.zarr"):
     assert max(grown) < 128 + 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_compressed_chunks_that_windows_cut(tmp_path: Path, shuffle: bool) -> None:
     """Two arrays of unlike chunks, neither of which windows or blocks keep whole: decoded rows, kept rows

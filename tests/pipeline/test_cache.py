@@ -308,6 +308,7 @@ def test_nothing_is_left_of_one_who_came_too_late_to_fill(
         assert not any(name.endswith(".partial") for name in complete)
 
 
+@pytest.mark.soak
 def test_a_filler_that_is_killed_is_replaced(make_store: Callable[..., Numbered], tmp_path: Path) -> None:
     store = make_store("h5", 5000)
     program = started(

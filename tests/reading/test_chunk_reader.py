@@ -561,7 +561,7 @@ def test_changed_files(tmp_path: Path, form: str, change: Callable[[str], None],
 
 @pytest.mark.parametrize("form", ["whole rows", "cut across", "whole rows, a file each"])
 @pytest.mark.parametrize("coded", [False, True])
-@pytest.mark.parametrize("stored", [5, 10_000, 2**40])
+@pytest.mark.parametrize("stored", [5, 10_000, pytest.param(2**40, marks=pytest.mark.slow)])
 def test_a_chunk_of_another_size(tmp_path: Path, form: str, coded: bool, stored: int) -> None:
     """The table of chunks says so, rightly or not: what it names is damaged, not read beyond, not guessed."""
     flip = Flip() if coded else None

@@ -27,6 +27,7 @@ def test_sources_hold_the_same_rows(tmp_path: Path) -> None:
         assert np.array_equal(file["x"][:], x)
 
 
+@pytest.mark.slow
 def test_a_quick_run(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmark.waiting import Figure, table
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +19,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path: Path) -> None:
     out = tmp_path / "o.json"
     done = bench("--rows=600", "--epochs=2", "--store=hdf5-zstd", f"--json={out}")
