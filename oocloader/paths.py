@@ -1,4 +1,4 @@
-"""Paths as users write them: `~` is their home, and a URL is none."""
+"""Paths as users write and count them: `~` is their home, a URL is none, and 2 comes before 10."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ def local_path(path: str | bytes | os.PathLike[Any], *, remedy: str, option: str
         given = f"{option}={text!r}" if option else text
         raise StoreError(f"{given}: URLs are not supported; {remedy}", file=text)
     return os.path.expanduser(text)
+
+
+def natural_key(path: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key that counts as people do.
+
+    >>> sorted(["part10.npy", "part2.npy"], key=natural_key)
+    ['part2.npy', 'part10.npy']
+    """
+    return tuple(
+        (0, int(text), text) if text.isdecimal() else (1, 0, text)
+        for text in re.split(r"(\d+)", path)
+        if text
+    )

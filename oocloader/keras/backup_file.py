@@ -1,12 +1,10 @@
-"""A backup: facts and arrays in one file that is either whole or not there."""
+"""A backup: facts and arrays in one file that is written atomically."""
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -19,19 +17,6 @@ from oocloader.local_files import write_atomically
 FORMAT = 1
 NAME = "training.npz"
 _FACTS = "facts.json"
-# A damaged ZIP file shows in as many ways as it has fields: a password wanted, a method not known, ...
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    ArithmeticError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +34,9 @@ def prepare(folder: str) -> None:
     """
     try:
         os.makedirs(folder, exist_ok=True)
-        left = [name for name in os.listdir(folder) if name.startswith(f".{NAME}-")]
-        for name in left:
-            os.unlink(os.path.join(folder, name))
+        for name in os.listdir(folder):
+            if name.startswith(f".{NAME}-"):
+                os.unlink(os.path.join(folder, name))
     except OSError as error:
         raise StoreError(
             f"{folder}: cannot be used as the folder of a backup: {error.strerror}; choose another folder",
@@ -115,17 +100,18 @@ def read(folder: str) -> Backup | None:
                         raise ValueError(f"{name} is longer than its array")
     except FileNotFoundError:
         return None
-    except _DAMAGE as error:
-        said = " ".join(str(error).split())
-        raise StoreError(
-            f"{path}: the backup is damaged: {said}; delete it to train from the start, or put a copy back",
-            file=path,
-        ) from error
+    except StoreError:
+        raise
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise StoreError(
             f"{path}: the backup cannot be read: {error.strerror or error}", file=path
+        ) from error
+    except Exception as error:
+        # A damaged ZIP file shows in as many ways as it has fields: a password wanted, an unknown method, ...
+        reason = " ".join(str(error).split())
+        raise StoreError(
+            f"{path}: the backup is damaged: {reason}; delete it to train from the start, or put a copy back",
+            file=path,
         ) from error
     return Backup(facts, arrays)
 

@@ -11,7 +11,7 @@ from oocloader.errors import SettingError
 from oocloader.keras.backup_file import restored
 
 # By class name, so that Keras need not be imported to ask.
-_REMEMBERED = {
+_STATE_ATTRIBUTES = {
     "EarlyStopping": ("wait", "stopped_epoch", "best", "best_weights", "best_epoch"),
     "ReduceLROnPlateau": ("wait", "cooldown_counter", "best"),
     "ModelCheckpoint": ("best",),
@@ -19,17 +19,17 @@ _REMEMBERED = {
 _ARRAY = "array"
 
 
-def check_known(callbacks: Sequence[Any]) -> None:
-    """Raise `SettingError` for a callback whose state nobody can tell."""
+def check_supported(callbacks: Sequence[Any]) -> None:
+    """Raise `SettingError` for a callback whose state cannot be saved."""
     for callback in callbacks:
         if not _has_methods(callback) and not _attributes(callback):
             raise SettingError(
                 f"callbacks={type(callback).__name__}: its state is not known; known are "
-                f"{', '.join(_REMEMBERED)} and callbacks with state_dict() and load_state_dict(state)"
+                f"{', '.join(_STATE_ATTRIBUTES)} and callbacks with state_dict() and load_state_dict(state)"
             )
 
 
-def state_of(callbacks: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+def states_of(callbacks: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     """The state of each as JSON, and the arrays that it refers to by their names."""
     arrays: dict[str, np.ndarray] = {}
     states = []
@@ -43,19 +43,19 @@ def state_of(callbacks: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, 
     return states, arrays
 
 
-def take_state(
+def restore_states(
     callbacks: Sequence[Any], states: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray]
 ) -> None:
     """Give each callback the saved state of its class, the first of a class to the first.
 
-    One whose class has none begins anew.
+    One whose class has none starts afresh.
     """
-    left = list(states)
+    remaining = list(states)
     for callback in callbacks:
-        saved = next((each for each in left if each["class"] == type(callback).__name__), None)
+        saved = next((each for each in remaining if each["class"] == type(callback).__name__), None)
         if saved is None:
             continue
-        left.remove(saved)
+        remaining.remove(saved)
         state = _unpacked(saved["state"], arrays)
         if _has_methods(callback):
             callback.load_state_dict(state)
@@ -72,8 +72,8 @@ def _has_methods(callback: Any) -> bool:
 
 def _attributes(callback: Any) -> tuple[str, ...]:
     for kind in type(callback).__mro__:
-        if kind.__name__ in _REMEMBERED:
-            return _REMEMBERED[kind.__name__]
+        if kind.__name__ in _STATE_ATTRIBUTES:
+            return _STATE_ATTRIBUTES[kind.__name__]
     return ()
 
 

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """`batches` of pass number `epoch` are trained on; a whole pass is the begin of the next."""
+class DataPosition:
+    """`batches` of pass number `epoch` are trained on; the end of a pass is the start of the next."""
 
     epoch: int
     batches: int
 
-    def after(self, steps: int, whole_pass: int) -> tuple[Trained, int]:
+    def advanced(self, steps: int, pass_batches: int) -> tuple[DataPosition, int]:
         """Where it is `steps` batches on, and how many passes were begun by them.
 
-        >>> Trained(0, 9).after(4, whole_pass=11)
-        (Trained(epoch=1, batches=2), 1)
-        >>> Trained(0, 9).after(2, whole_pass=11)
-        (Trained(epoch=1, batches=0), 0)
-        >>> Trained(1, 0).after(11, whole_pass=11)
-        (Trained(epoch=2, batches=0), 1)
+        >>> DataPosition(0, 9).advanced(4, pass_batches=11)
+        (DataPosition(epoch=1, batches=2), 1)
+        >>> DataPosition(0, 9).advanced(2, pass_batches=11)
+        (DataPosition(epoch=1, batches=0), 0)
+        >>> DataPosition(1, 0).advanced(11, pass_batches=11)
+        (DataPosition(epoch=2, batches=0), 1)
         """
-        passes, batches = divmod(self.batches + steps, whole_pass)
-        touched = -(-(self.batches + steps) // whole_pass)
-        return Trained(self.epoch + passes, batches), touched - (self.batches > 0)
+        passes, batches = divmod(self.batches + steps, pass_batches)
+        touched = -(-(self.batches + steps) // pass_batches)
+        return DataPosition(self.epoch + passes, batches), touched - (self.batches > 0)

@@ -1,4 +1,4 @@
-"""SIGTERM held back until there is something to hand over."""
+"""SIGTERM put off until there is something to hand over."""
 
 from __future__ import annotations
 
@@ -8,78 +8,82 @@ import threading
 from types import CodeType, FrameType
 
 
-class Termination:
-    """From `hold` to `release`, SIGTERM only sets `arrived`; `deliver` lets it do what it did before.
+class DeferredSigterm:
+    """From `defer` to `restore`, SIGTERM only sets `pending`; `deliver` lets it do what it did before.
 
-    Only the main thread can hold signals; in any other, `hold` changes nothing. A second SIGTERM does at
+    Only the main thread can set handlers; in any other, `defer` changes nothing. A second SIGTERM does at
     once what it did before, and so does one that comes when an exception has left the function for which
-    they are held back.
+    they are deferred.
     """
 
     def __init__(self) -> None:
-        self.arrived = False
-        self._held = False
-        self._before: signal._HANDLER = signal.SIG_DFL
-        self._while: tuple[CodeType, int] | None = None
+        self.pending = False
+        self._deferring = False
+        self._previous: signal._HANDLER = signal.SIG_DFL
+        self._scope: tuple[CodeType, int] | None = None
 
-    def hold(self, frame: FrameType) -> None:
-        """Hold SIGTERM back for as long as the function that runs in `frame` is on the stack."""
-        self.release()
-        before = signal.getsignal(signal.SIGTERM)
+    def defer(self, frame: FrameType) -> None:
+        """Defer SIGTERM for as long as the function that runs in `frame` is on the stack."""
+        self.restore()
+        previous = signal.getsignal(signal.SIGTERM)
         # None: a handler that was not set from Python, and could not be set again.
-        if before is None or threading.current_thread() is not threading.main_thread():
+        if previous is None or threading.current_thread() is not threading.main_thread():
             return
-        while isinstance(left := getattr(before, "__self__", None), Termination) and not left._runs(frame):
-            before = left._before  # of a training that failed
-        self._before = before
+        while isinstance(
+            other := getattr(previous, "__self__", None), DeferredSigterm
+        ) and not other._is_in_scope(frame):
+            previous = other._previous  # of a training that failed
+        self._previous = previous
         # Not the frame, which would keep everything that the function holds.
-        self._while = frame.f_code, id(frame)
-        self._held = True
-        signal.signal(signal.SIGTERM, self._arrive)
+        self._scope = frame.f_code, id(frame)
+        self._set_handler()
 
-    def release(self) -> None:
-        """Set the handler from before again; a signal that was held back is delivered."""
-        if self._held:
-            self._put_back()
+    def restore(self) -> None:
+        """Set the previous handler again; a signal that is pending is delivered."""
+        if self._deferring:
+            self._reset_handler()
             self.deliver()
 
     def deliver(self) -> None:
-        """Let a signal that has arrived do what it did before. Returns where that was to go on."""
-        if self.arrived:
-            self.arrived = False
-            # Put back first, since what it did before may be to raise an exception.
-            held = self._put_back()
-            self._as_before(signal.SIGTERM, None)
-            if held:
-                self._held = True
-                signal.signal(signal.SIGTERM, self._arrive)
+        """Let a pending signal do what it did before. Returns where that was to go on."""
+        if self.pending:
+            self.pending = False
+            # Reset first, since what it did before may be to raise an exception.
+            was_set = self._reset_handler()
+            self._call_previous(signal.SIGTERM, None)
+            if was_set:
+                self._set_handler()
 
-    def _put_back(self) -> bool:
-        """Set the handler from before again; whether this one was set."""
-        self._held = False
+    def _set_handler(self) -> None:
+        self._deferring = True
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def _reset_handler(self) -> bool:
+        """Set the previous handler again; whether this one was set."""
+        self._deferring = False
         # Whoever has set another one since then calls this one if they want to.
-        if signal.getsignal(signal.SIGTERM) != self._arrive:
+        if signal.getsignal(signal.SIGTERM) != self._handle:
             return False
-        signal.signal(signal.SIGTERM, self._before)
+        signal.signal(signal.SIGTERM, self._previous)
         return True
 
-    def _arrive(self, number: int, frame: FrameType | None) -> None:
-        if self._held and not self.arrived and self._runs(frame):
-            self.arrived = True
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._deferring and not self.pending and self._is_in_scope(frame):
+            self.pending = True
         else:
-            self.arrived = False
-            self._as_before(number, frame)
+            self.pending = False
+            self._call_previous(number, frame)
 
-    def _as_before(self, number: int, frame: FrameType | None) -> None:
-        if callable(self._before):
-            self._before(number, frame)
-        elif self._before == signal.SIG_DFL:
+    def _call_previous(self, number: int, frame: FrameType | None) -> None:
+        if callable(self._previous):
+            self._previous(number, frame)
+        elif self._previous == signal.SIG_DFL:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def _runs(self, frame: FrameType | None) -> bool:
+    def _is_in_scope(self, frame: FrameType | None) -> bool:
         while frame is not None:
-            if (frame.f_code, id(frame)) == self._while:
+            if (frame.f_code, id(frame)) == self._scope:
                 return True
             frame = frame.f_back
         return False

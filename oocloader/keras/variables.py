@@ -31,15 +31,15 @@ def variables_of(model: Any) -> dict[str, Any]:
     """
     optimizer = model.optimizer
     parts = {"model": model.variables, "optimizer": [] if optimizer is None else optimizer.variables}
-    return {f"{part}/{n:05}": each for part, found in parts.items() for n, each in enumerate(found)}
+    return {f"{part}/{n:05}": each for part, group in parts.items() for n, each in enumerate(group)}
 
 
-def described(variables: Mapping[str, Any]) -> dict[str, list[Any]]:
+def descriptions(variables: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Path, dtype and shape of each, as JSON."""
     return {key: [each.path, str(each.dtype), list(each.shape)] for key, each in variables.items()}
 
 
-def read_out(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def values_of(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The values."""
     return {key: each.numpy() for key, each in variables.items()}
 
@@ -71,11 +71,11 @@ def build(model: Any, element_spec: Any, where: str) -> None:
 
 def check(
     variables: Mapping[str, Any],
-    found: Mapping[str, Sequence[Any]],
+    saved: Mapping[str, Sequence[Any]],
     optimizers: Sequence[str | None],
     where: str,
 ) -> None:
-    """Raise `DataError`, naming the first difference, where `found` describes variables of another model.
+    """Raise `DataError`, naming the first difference, where `saved` describes variables of another model.
 
     `optimizers`: class of the optimizer in the backup, and of this model.
     """
@@ -86,12 +86,12 @@ def check(
             f"{remedy}",
             file=where,
         )
-    given = described(variables)
-    for key in sorted(found.keys() | given.keys()):
-        ours, theirs = given.get(key), found.get(key)
-        if ours is None or theirs is None or not _alike(key, ours, theirs):
+    present = descriptions(variables)
+    for key in sorted(saved.keys() | present.keys()):
+        ours, theirs = present.get(key), saved.get(key)
+        if ours is None or theirs is None or not _matches(key, ours, theirs):
             raise DataError(
-                f"{where}: is of another model: it has {_said(theirs)} where this one has {_said(ours)}; "
+                f"{where}: is of another model: it has {_shown(theirs)} where this one has {_shown(ours)}; "
                 f"{remedy}",
                 file=where,
             )
@@ -104,7 +104,7 @@ def assign(model: Any, variables: Mapping[str, Any], arrays: Mapping[str, np.nda
             each.assign(restored(arrays[key], np.dtype(each.dtype)))
 
 
-def _alike(key: str, ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+def _matches(key: str, ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     # What stands before the last part of a path depends on how the model was built and on how many others
     # the process has made; an optimizer has it in the last part too.
     names = [re.sub(r"_\d+(?=_|$)", "", str(each[0]).rpartition("/")[2]) for each in (ours, theirs)]
@@ -112,7 +112,7 @@ def _alike(key: str, ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     return same and list(ours[1:]) == list(theirs[1:])
 
 
-def _said(variable: Sequence[Any] | None) -> str:
+def _shown(variable: Sequence[Any] | None) -> str:
     return "no variable" if variable is None else f"{variable[0]} {variable[1]}{tuple(variable[2])}"
 
 

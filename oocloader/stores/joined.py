@@ -5,26 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from oocloader.errors import DataError
 from oocloader.reading import JoinedReader, RowReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
-
-
-def natural_key(path: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key that counts as people do.
-
-    >>> sorted(["part10.npy", "part2.npy"], key=natural_key)
-    ['part2.npy', 'part10.npy']
-    """
-    return tuple(
-        (0, int(text), text) if text.isdecimal() else (1, 0, text)
-        for text in re.split(r"(\d+)", path)
-        if text
-    )
 
 
 def common_name(paths: Sequence[str]) -> str:

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from oocloader.errors import SettingError, StoreError
-from oocloader.paths import local_path
-from oocloader.stores import zipped
-from oocloader.stores.base import Store
-from oocloader.stores.joined import common_name, join, natural_key, only, side_by_side
-from oocloader.stores.memory import open_memory
-from oocloader.stores.npy import MAGIC, open_npy
+from oocloader.paths import local_path, natural_key
+from oocloader.stores.base import Store, zipped
+from oocloader.stores.joined import common_name, join, only, side_by_side
+from oocloader.stores.numpy import MAGIC, open_memory, open_npy, open_npz
 
 _GLOB = re.compile(r"[*?\[]")
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
@@ -157,7 +155,7 @@ def _open_file(path: str) -> Store:
     if head.startswith(_ZIP_SIGNATURES):
         return _open_zip(path)
     if _is_hdf5(path):
-        from oocloader.stores.hdf5.store import open_hdf5
+        from oocloader.stores.hdf5 import open_hdf5
 
         return open_hdf5(path)
     what = "it is empty" if not head else f"it begins with {head!r}"
@@ -184,12 +182,10 @@ def _is_hdf5(path: str) -> bool:
 def _open_zip(path: str) -> Store:
     members = zipped.members(path)
     if any(os.path.basename(name) in _ZARR_METADATA for name in members):
-        from oocloader.stores.zarr.store import open_zarr_zip
+        from oocloader.stores.zarr import open_zarr_zip
 
         return open_zarr_zip(path, members)
     if any(name.endswith(".npy") for name in members):
-        from oocloader.stores.npz import open_npz
-
         return open_npz(path, members)
     raise StoreError(f"{path}: a zip archive with neither .npy members (.npz) nor Zarr metadata", file=path)
 
@@ -205,7 +201,7 @@ def _open_folder(path: str) -> Store:
             paths = [os.path.join(path, name) for name in parts]
             name = os.path.basename(os.path.abspath(path)).partition(".")[0] or "array"
             return _open_parts(paths, path=path, single=name)
-    from oocloader.stores.zarr.store import open_zarr_folder
+    from oocloader.stores.zarr import open_zarr_folder
 
     store = open_zarr_folder(path)
     if store is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oocloader.errors import SettingError
-from oocloader.keras.callback_state import check_known, state_of, take_state
+from oocloader.keras.callback_state import check_supported, restore_states, states_of
 
 
 class Remembers:
@@ -51,9 +51,9 @@ STATES: dict[str, Any] = {
 @pytest.mark.parametrize("name", STATES)
 def test_there_and_back(name: str) -> None:
     state = STATES[name]
-    states, arrays = state_of([Remembers(state)])
+    states, arrays = states_of([Remembers(state)])
     other = Remembers()
-    take_state([other], json.loads(json.dumps(states)), arrays)
+    restore_states([other], json.loads(json.dumps(states)), arrays)
     np.testing.assert_equal(other.state, state)
     if name == "bfloat16":
         assert other.state[0].dtype == ml_dtypes.bfloat16
@@ -61,20 +61,20 @@ def test_there_and_back(name: str) -> None:
 
 def test_known_classes_and_their_children() -> None:
     weights = [np.arange(4.0), np.array(1)]
-    check_known([EarlyStopping(), Mine()])
-    states, arrays = state_of([EarlyStopping(2, np.float32(0.5), weights), Mine(7)])
+    check_supported([EarlyStopping(), Mine()])
+    states, arrays = states_of([EarlyStopping(2, np.float32(0.5), weights), Mine(7)])
     first, second = EarlyStopping(), Mine()
     # By class, whichever stands first.
-    take_state([second, first], json.loads(json.dumps(states)), arrays)
+    restore_states([second, first], json.loads(json.dumps(states)), arrays)
     assert (first.wait, float(first.best), second.wait, second.best) == (2, 0.5, 7, None)
     for found, expected in zip(first.best_weights, weights, strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
 def test_two_of_a_class_and_one_that_is_new() -> None:
-    states, arrays = state_of([Remembers(1), Remembers(2)])
+    states, arrays = states_of([Remembers(1), Remembers(2)])
     found: list[Any] = [Remembers(), Remembers(), Remembers("new"), EarlyStopping(5)]
-    take_state(found, states, arrays)
+    restore_states(found, states, arrays)
     assert [found[0].state, found[1].state, found[2].state] == [1, 2, "new"]
     assert found[3].wait == 5
 
@@ -86,9 +86,9 @@ def test_two_of_a_class_and_one_that_is_new() -> None:
 )
 def test_what_cannot_be_kept(state: Any) -> None:
     with pytest.raises(SettingError, match="the state of Remembers has a "):
-        state_of([Remembers(state)])
+        states_of([Remembers(state)])
 
 
 def test_unknown() -> None:
     with pytest.raises(SettingError, match="callbacks=object: its state is not known; known are Early"):
-        check_known([Remembers(), object()])
+        check_supported([Remembers(), object()])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oocloader.keras.sigterm import Termination
+from oocloader.keras.sigterm import DeferredSigterm
 
 
 @pytest.fixture
@@ -32,39 +32,39 @@ def sent() -> None:
 
 def test_held_back_and_delivered(arrived: list[int]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    held = Termination()
-    held.hold(sys._getframe())
+    held = DeferredSigterm()
+    held.defer(sys._getframe())
     assert signal.getsignal(signal.SIGTERM) != before
     sent()
-    assert (held.arrived, arrived) == (True, [])
+    assert (held.pending, arrived) == (True, [])
     held.deliver()
-    assert (held.arrived, arrived) == (False, [signal.SIGTERM])
+    assert (held.pending, arrived) == (False, [signal.SIGTERM])
     held.deliver()
     sent()
-    assert (held.arrived, len(arrived)) == (True, 1)
-    held.release()
+    assert (held.pending, len(arrived)) == (True, 1)
+    held.restore()
     assert len(arrived) == 2
     assert signal.getsignal(signal.SIGTERM) == before
-    held.release()
+    held.restore()
     sent()
-    assert (held.arrived, len(arrived)) == (False, 3)
+    assert (held.pending, len(arrived)) == (False, 3)
 
 
 def test_a_second_signal_does_not_wait(arrived: list[int]) -> None:
-    held = Termination()
-    held.hold(sys._getframe())
+    held = DeferredSigterm()
+    held.defer(sys._getframe())
     sent()
     sent()
-    assert (held.arrived, len(arrived)) == (False, 1)
-    held.release()
+    assert (held.pending, len(arrived)) == (False, 1)
+    held.restore()
     assert len(arrived) == 1
 
 
 def test_a_training_that_failed_holds_nothing_back(arrived: list[int]) -> None:
-    held = Termination()
+    held = DeferredSigterm()
 
     def fails() -> None:
-        held.hold(sys._getframe())
+        held.defer(sys._getframe())
         sent()
         held.deliver()
         raise ZeroDivisionError
@@ -74,22 +74,22 @@ def test_a_training_that_failed_holds_nothing_back(arrived: list[int]) -> None:
             fails()
         assert len(arrived) == number
         sent()
-        assert (held.arrived, len(arrived)) == (False, number + 1)
-    held.release()
+        assert (held.pending, len(arrived)) == (False, number + 1)
+    held.restore()
 
 
 def test_held_twice_is_released_once(arrived: list[int]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    held = Termination()
-    held.hold(sys._getframe())
-    held.hold(sys._getframe())
-    held.release()
+    held = DeferredSigterm()
+    held.defer(sys._getframe())
+    held.defer(sys._getframe())
+    held.restore()
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_handler_set_meanwhile_stays(arrived: list[int]) -> None:
-    held = Termination()
-    held.hold(sys._getframe())
+    held = DeferredSigterm()
+    held.defer(sys._getframe())
     inner = signal.getsignal(signal.SIGTERM)
     assert callable(inner)
 
@@ -97,7 +97,7 @@ def test_a_handler_set_meanwhile_stays(arrived: list[int]) -> None:
         inner(number, frame)
 
     signal.signal(signal.SIGTERM, later)
-    held.release()
+    held.restore()
     assert signal.getsignal(signal.SIGTERM) is later
     sent()
     assert arrived == [signal.SIGTERM]
@@ -105,12 +105,12 @@ def test_a_handler_set_meanwhile_stays(arrived: list[int]) -> None:
 
 def test_other_threads_hold_nothing(arrived: list[int]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    held = Termination()
-    thread = threading.Thread(target=lambda: held.hold(sys._getframe()))
+    held = DeferredSigterm()
+    thread = threading.Thread(target=lambda: held.defer(sys._getframe()))
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) == before
-    held.release()
+    held.restore()
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_other_threads_hold_nothing(arrived: list[int]) -> None:
 def test_what_the_system_does(before: str, ends: int) -> None:
     code = f"""
         import os, signal, sys
-        from oocloader.keras.sigterm import Termination
+        from oocloader.keras.sigterm import DeferredSigterm
         signal.signal(signal.SIGTERM, signal.{before})
-        held = Termination()
-        held.hold(sys._getframe())
+        held = DeferredSigterm()
+        held.defer(sys._getframe())
         os.kill(os.getpid(), signal.SIGTERM)
-        assert held.arrived
+        assert held.pending
         held.deliver()
-        assert not held.arrived
+        assert not held.pending
         os._exit(7)
     """
     root = Path(__file__).parents[2]

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import oocloader as ooc
 from numbered import rows_array
-from oocloader.stores.joined import common_name, natural_key
+from oocloader.paths import natural_key
+from oocloader.stores.joined import common_name
 
 
 def write_parts(folder: Path, kind: str, sizes: list[int], *, stem: str = "part_") -> list[Path]:

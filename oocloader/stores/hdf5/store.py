@@ -5,20 +5,26 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
 import numpy as np
 
 from oocloader.errors import OocloaderError, StoreError
-from oocloader.stores.attributes import packed_notice, plain
-from oocloader.stores.base import ArrayInfo, Store, StoredArray
-from oocloader.stores.dtypes import native, refusal
+from oocloader.stores.base import (
+    ArrayInfo,
+    Listing,
+    Store,
+    StoredArray,
+    native,
+    packed_notice,
+    plain,
+    refusal,
+)
 from oocloader.stores.hdf5.file import Hdf5File, open_for_reading
 from oocloader.stores.hdf5.readers import Storage, make_reader, storage_of
 from oocloader.stores.hdf5.types import type_refusal
-from oocloader.stores.sparse import MEMBERS, member_reason, sparse_kind, sparse_reason, sparse_shape
 
 
 def open_hdf5(path: str) -> Store:
@@ -28,25 +34,23 @@ def open_hdf5(path: str) -> Store:
     in SWMR mode is read with the lengths that it has now.
     """
     path = os.path.abspath(path)
-    file, swmr = open_for_reading(path)
-    walk = _Walk(Hdf5File(path, swmr=swmr))
+    opened, swmr = open_for_reading(path)
+    walk = _Walk(Hdf5File(path, swmr=swmr), Listing(path))
     try:
-        with file:
-            walk.group(file, "", ())
+        with opened:
+            walk.group(opened, "", ())
     except (OSError, RuntimeError) as error:
         what = f"{path}: cannot be read as HDF5: {_first_line(error)}"
         raise StoreError(what, file=path) from error
-    return Store(path, walk.arrays, scales=walk.scales, hidden=walk.hidden, on_close=walk.file.close)
+    return walk.listing.store(on_close=walk.file.close)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Walk:
-    """What was found on the way through the groups of a file."""
+    """The way through the groups of a file."""
 
     file: Hdf5File
-    arrays: list[StoredArray] = field(default_factory=list)
-    scales: set[str] = field(default_factory=set)
-    hidden: dict[str, str] = field(default_factory=dict)
+    listing: Listing
 
     def group(self, group: h5py.Group, prefix: str, above: tuple[object, ...]) -> None:
         """List what is in `group`, whose members are named `prefix + name`."""
@@ -58,50 +62,31 @@ class _Walk:
         for name, member in _members(group):
             path = prefix + name
             if isinstance(member, str):
-                self._unreadable(path, member)
+                self.listing.add_unreadable(path, member)
             elif isinstance(member, h5py.Dataset):
                 self._dataset(path, member)
-            elif isinstance(member, h5py.Group) and not self._sparse(path, member):
+            elif isinstance(member, h5py.Group) and not self._is_sparse(path, member):
                 self.group(member, f"{path}/", (*above, identity))
 
     def _dataset(self, name: str, dataset: h5py.Dataset) -> None:
         try:
-            described = describe(name, dataset, swmr=self.file.swmr)
+            info, storage, notice = describe(name, dataset, swmr=self.file.swmr)
             if h5py.h5ds.is_scale(dataset.id):
-                self.scales.add(name)
+                self.listing.scales.add(name)
         except OocloaderError:
             raise
         except Exception as error:
             # One damaged dataset must not hide the others, whatever the library makes of it.
-            self._unreadable(name, f"it cannot be read: {_first_line(error)}")
+            self.listing.add_unreadable(name, f"it cannot be read: {_first_line(error)}")
             return
-        info, storage, notice = described
         make = None if storage is None else make_reader(self.file, info, storage)
-        self.arrays.append(StoredArray(info, make, store=self.file.path, notice=notice))
+        self.listing.arrays.append(StoredArray(info, make, store=self.file.path, notice=notice))
 
-    def _sparse(self, name: str, group: h5py.Group) -> bool:
-        attrs = _attributes(group)
-        kind = sparse_kind(attrs, group.keys())
-        if not kind:
-            return False
-        shape = sparse_shape(attrs)
+    def _is_sparse(self, name: str, group: h5py.Group) -> bool:
         data = group.get("data")
         known = isinstance(data, h5py.Dataset) and data.dtype.kind in "biufc"
-        info = ArrayInfo(
-            name,
-            shape,
-            native(data.dtype) if known else np.dtype("V"),
-            attrs=attrs,
-            reader="none",
-            reason=sparse_reason(kind, shape),
-        )
-        self.arrays.append(StoredArray(info, None, store=self.file.path))
-        self.hidden.update({f"{name}/{member}": member_reason(name, kind) for member in MEMBERS})
-        return True
-
-    def _unreadable(self, name: str, reason: str) -> None:
-        info = ArrayInfo(name, (), np.dtype("V"), reader="none", reason=reason)
-        self.arrays.append(StoredArray(info, None, store=self.file.path))
+        dtype = native(data.dtype) if known else np.dtype("V")
+        return self.listing.add_sparse(name, _attributes(group), group.keys(), dtype)
 
 
 def _members(group: h5py.Group) -> Iterator[tuple[str, Any]]:
@@ -131,7 +116,7 @@ def _first_line(error: BaseException) -> str:
 
 def _attributes(owner: h5py.Dataset | h5py.Group) -> dict[str, Any]:
     """Attributes as plain values; those that refer to other objects or cannot be read are left out."""
-    found = {}
+    attributes = {}
     for name in owner.attrs:
         try:
             value = owner.attrs[name]
@@ -144,18 +129,19 @@ def _attributes(owner: h5py.Dataset | h5py.Group) -> dict[str, Any]:
             lists = h5py.check_vlen_dtype(dtype) and not h5py.check_string_dtype(dtype)
             if dtype.names or h5py.check_ref_dtype(dtype) or lists:
                 continue
-        found[name] = plain(value)
-    return found
+        attributes[name] = plain(value)
+    return attributes
 
 
 def describe(name: str, dataset: h5py.Dataset, *, swmr: bool) -> tuple[ArrayInfo, Storage | None, str]:
     """The info of a dataset, how it is read (`None`: not at all), and what to warn of when it is taken."""
-    attrs = _attributes(dataset)
+    attrs, stored_nbytes = _attributes(dataset), 0
+    if dataset.shape is not None:
+        stored_nbytes = int(dataset.id.get_storage_size())
     reason = type_refusal(dataset)
     if reason:
-        shape = dataset.shape or ()
-        info = ArrayInfo(name, shape, np.dtype("O"), attrs=attrs, reader="none", reason=reason)
-        return dataclasses.replace(info, stored_nbytes=_stored_nbytes(dataset)), None, ""
+        shape, dtype = dataset.shape or (), np.dtype("O")
+        return ArrayInfo(name, shape, dtype, None, (), stored_nbytes, attrs, "none", reason), None, ""
     # Each value of an array type is a small array: its axes follow those of the dataset.
     element, inner = dataset.dtype.subdtype or (dataset.dtype, ())
     info = ArrayInfo(
@@ -163,7 +149,7 @@ def describe(name: str, dataset: h5py.Dataset, *, swmr: bool) -> tuple[ArrayInfo
         (*dataset.shape, *inner),
         native(element),
         chunk_shape=None if dataset.chunks is None else (*dataset.chunks, *inner),
-        stored_nbytes=_stored_nbytes(dataset),
+        stored_nbytes=stored_nbytes,
         attrs=attrs,
     )
     reason = refusal(info.dtype, info.shape)
@@ -173,7 +159,3 @@ def describe(name: str, dataset: h5py.Dataset, *, swmr: bool) -> tuple[ArrayInfo
     info = dataclasses.replace(info, codecs=storage.codecs, reader=storage.reader, reason=storage.reason)
     notice = "; ".join(text for text in (packed_notice(attrs, info.dtype), storage.notice) if text)
     return info, None if storage.reader == "none" else storage, notice
-
-
-def _stored_nbytes(dataset: h5py.Dataset) -> int:
-    return int(dataset.id.get_storage_size()) if dataset.shape is not None else 0

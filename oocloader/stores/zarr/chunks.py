@@ -11,7 +11,7 @@ from oocloader.codecs import CodecError
 from oocloader.codecs.zarr import Decoding, Sharding
 from oocloader.errors import CorruptChunkError
 from oocloader.reading import FileReader, Files, Layout
-from oocloader.stores.zarr.metadata import ArrayMetadata
+from oocloader.stores.zarr.metadata import ArrayMetadata, grid_of
 from oocloader.stores.zarr.tree import Objects
 
 _ABSENT = np.uint64(2**64 - 1)
@@ -25,11 +25,6 @@ class _Table:
     file: np.ndarray
     offset: np.ndarray
     stored: np.ndarray
-
-
-def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Number of chunks along each axis."""
-    return tuple(-(-n // c) for n, c in zip(shape, chunk_shape, strict=True))
 
 
 def stored_chunks(metadata: ArrayMetadata, objects: Objects) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from oocloader.stores.base import STRING_REMEDY, refusal
 
-from oocloader.stores.dtypes import STRING_REMEDY, refusal
 
 _V3_NUMBERS = {
     "bool": "?",
@@ -25,6 +25,11 @@ _NAMED_FLOATS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 class BadMetadata(ValueError):
     """Metadata that does not say what it must; the message is the reason for people."""
+
+
+def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Number of chunks along each axis."""
+    return tuple(-(-n // c) for n, c in zip(shape, chunk_shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class ArrayMetadata:
     @property
     def grid(self) -> tuple[int, ...]:
         """Number of chunks along each axis."""
-        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk_shape, strict=True))
+        return grid_of(self.shape, self.chunk_shape)
 
     @property
     def codec_names(self) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,13 @@ import numpy as np
 from oocloader.codecs import NoChain
 from oocloader.codecs import zarr as codecs
 from oocloader.errors import StoreError
-from oocloader.reading import ChunkReader, RowReader
-from oocloader.stores.attributes import packed_notice
-from oocloader.stores.base import ArrayInfo, Store, StoredArray
-from oocloader.stores.dtypes import native
-from oocloader.stores.sparse import MEMBERS, member_reason, sparse_kind, sparse_reason, sparse_shape
-from oocloader.stores.zarr.chunks import array_layout, grid_of, inner_chunk_shape, stored_chunks
+from oocloader.reading import ChunkReader
+from oocloader.stores.base import ArrayInfo, Listing, Store, StoredArray, native, packed_notice
+from oocloader.stores.base.zipped import Member
+from oocloader.stores.zarr.chunks import array_layout, inner_chunk_shape, stored_chunks
 from oocloader.stores.zarr.library import library_reader, library_refusal
-from oocloader.stores.zarr.metadata import ArrayMetadata, BadMetadata, parse_json, parse_v2, parse_v3
-from oocloader.stores.zarr.tree import Below, FolderTree, Objects, Tree, ZipTree
-from oocloader.stores.zipped import Member
+from oocloader.stores.zarr.metadata import ArrayMetadata, BadMetadata, grid_of, parse_json, parse_v2, parse_v3
+from oocloader.stores.zarr.tree import Below, FolderTree, Tree, ZipTree
 
 # A folder without metadata may still hold arrays further down, but a home folder is no store.
 _BARREN_FOLDERS = 1000
@@ -42,23 +39,22 @@ def open_zarr_zip(path: str, members: Mapping[str, Member]) -> Store:
 
 
 def _open(tree: Tree) -> Store | None:
-    walk = _Walk(tree, os.path.basename(os.path.abspath(tree.path)).partition(".")[0] or "array")
+    walk = _Walk(tree, Listing(tree.path))
     walk.node("", ())
-    if not walk.groups and not walk.arrays:
+    listing = walk.listing
+    if not walk.groups and not listing.arrays:
         return None
-    scales = walk.scales if len(walk.arrays) > 1 else ()
-    return Store(tree.path, walk.arrays, scales=scales, hidden=walk.hidden)
+    if len(listing.arrays) == 1:
+        listing.scales.clear()
+    return listing.store()
 
 
 @dataclass(slots=True)
 class _Walk:
-    """What was found on the way through a hierarchy; an array at its root is called `root_name`."""
+    """The way through a hierarchy; an array at its root is called as the store is."""
 
     tree: Tree
-    root_name: str
-    arrays: list[StoredArray] = field(default_factory=list)
-    scales: set[str] = field(default_factory=set)
-    hidden: dict[str, str] = field(default_factory=dict)
+    listing: Listing
     groups: int = 0
     barren: int = 0
 
@@ -74,9 +70,11 @@ class _Walk:
             if not prefix:
                 what = f"{self.tree.path}: the metadata of the store is damaged: {error}"
                 raise StoreError(what, file=self.tree.path) from error
-            self._unreadable(prefix[:-1], f"its metadata is damaged: {error}")
+            self.listing.add_unreadable(prefix[:-1], f"its metadata is damaged: {error}")
             return
-        if attrs is None or self._sparse(prefix, attrs, folders):
+        if attrs is None:
+            return
+        if prefix and self.listing.add_sparse(prefix[:-1], attrs, folders, np.dtype("V")):
             return
         for name in folders:
             if self.barren < _BARREN_FOLDERS:
@@ -107,25 +105,11 @@ class _Walk:
         return parse_json(self.tree.read(f"{prefix}.zattrs")) if ".zattrs" in files else {}
 
     def _array(self, prefix: str, metadata: ArrayMetadata) -> None:
-        name = prefix[:-1] or self.root_name
-        self.arrays.append(_stored_array(name, prefix, metadata, self.tree))
+        root_name = os.path.basename(os.path.abspath(self.tree.path)).partition(".")[0] or "array"
+        name = prefix[:-1] or root_name
+        self.listing.arrays.append(_stored_array(name, prefix, metadata, self.tree))
         if _dimensions(metadata) == [prefix[:-1].rpartition("/")[2]]:
-            self.scales.add(name)
-
-    def _sparse(self, prefix: str, attrs: Mapping[str, Any], folders: list[str]) -> bool:
-        kind = sparse_kind(attrs, folders) if prefix else ""
-        if not kind:
-            return False
-        name, shape = prefix[:-1], sparse_shape(attrs)
-        reason = sparse_reason(kind, shape)
-        info = ArrayInfo(name, shape, np.dtype("V"), attrs=attrs, reader="none", reason=reason)
-        self.arrays.append(StoredArray(info, None, store=self.tree.path))
-        self.hidden.update({f"{name}/{member}": member_reason(name, kind) for member in MEMBERS})
-        return True
-
-    def _unreadable(self, name: str, reason: str) -> None:
-        info = ArrayInfo(name, (), np.dtype("V"), reader="none", reason=reason)
-        self.arrays.append(StoredArray(info, None, store=self.tree.path))
+            self.listing.scales.add(name)
 
 
 def _dimensions(metadata: ArrayMetadata) -> Any:
@@ -166,7 +150,7 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
         return _by_library(info, tree, prefix, metadata, slow, "")
     return StoredArray(
         replace(info, reader="direct"),
-        _direct(name, metadata, objects, decoding),
+        lambda: ChunkReader(array_layout(name, metadata, objects, decoding)),
         store=tree.path,
         notice=packed_notice(info.attrs, info.dtype),
     )
@@ -189,15 +173,6 @@ def _decoding(metadata: ArrayMetadata) -> codecs.Decoding | codecs.Sharding:
             chunk_shape=metadata.chunk_shape,
         )
     return codecs.v3(document.get("codecs") or (), dtype=metadata.dtype, chunk_shape=metadata.chunk_shape)
-
-
-def _direct(
-    name: str,
-    metadata: ArrayMetadata,
-    objects: Objects,
-    decoding: codecs.Decoding | codecs.Sharding,
-) -> Callable[[], RowReader]:
-    return lambda: ChunkReader(array_layout(name, metadata, objects, decoding))
 
 
 def _by_library(

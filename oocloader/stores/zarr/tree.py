@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.errors import StoreError
+from oocloader.paths import natural_key
 from oocloader.reading import Files
-from oocloader.stores.joined import natural_key
-from oocloader.stores.zipped import Member, data_offset, method_name, read_member
+from oocloader.stores.base.zipped import Member, data_offset, method_name, read_member
 
 
 @dataclass(frozen=True, slots=True)

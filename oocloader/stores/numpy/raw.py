@@ -13,9 +13,8 @@ from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArr
 from oocloader.paths import local_path
 from oocloader.reading import ChunkReader, Files, Layout, RowReader
 from oocloader.sizes import nbytes_of_row
-from oocloader.stores.base import ArrayInfo, Store, StoredArray
-from oocloader.stores.dtypes import native, refusal
-from oocloader.stores.npy import MAGIC
+from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
+from oocloader.stores.numpy.npy import MAGIC
 
 _KNOWN = {MAGIC: "a .npy file", b"\x89HDF\r\n\x1a\n": "an HDF5 file", b"PK\x03\x04": "a zip archive"}
 

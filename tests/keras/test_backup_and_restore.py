@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -548,8 +546,8 @@ def test_a_folder_that_is_a_file(training: Training) -> None:
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "no folder": ({"folder": ""}, "folder='' must be the path of a folder"),
-    "no path": ({"folder": 3}, "folder=3 must be the path of a folder"),
+    "no folder": ({"backup_dir": ""}, "backup_dir='' must be the path of a folder"),
+    "no path": ({"backup_dir": 3}, "backup_dir=3 must be the path of a folder"),
     "no loader": ({"loader": "x.h5"}, "loader='x.h5' must be the oocloader.Loader"),
     "a word": ({"save_freq": "batch"}, "save_freq='batch' must be \"epoch\" or a number of batches"),
     "none": ({"save_freq": 0}, "save_freq"),
@@ -567,7 +565,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings(training: Training, name: str) -> None:
     given, match = SETTINGS[name]
     with ooc.Loader(training.store.source, "x", "y") as loader:
-        arguments = {"folder": training.folder, "loader": loader, **given}
+        arguments = {"backup_dir": training.folder, "loader": loader, **given}
         with pytest.raises(ooc.SettingError, match=match):
             ooc.keras.BackupAndRestore(**arguments)
     assert not training.folder.exists()
@@ -579,7 +577,7 @@ def test_a_url_is_no_folder(training: Training, monkeypatch: pytest.MonkeyPatch,
     before = sorted(os.listdir())
     with (
         ooc.Loader(training.store.source, "x", "y") as loader,
-        pytest.raises(ooc.StoreError, match=rf"^folder='{url}': URLs are not supported; name a folder"),
+        pytest.raises(ooc.StoreError, match=rf"^backup_dir='{url}': URLs are not supported; name a folder"),
     ):
         ooc.keras.BackupAndRestore(url, loader)
     assert sorted(os.listdir()) == before
@@ -618,46 +616,3 @@ def test_steps_per_epoch_of_a_dataset_that_ends(training: Training) -> None:
     training.strict = True
     found = values(training.run())
     assert same(found, values(training.run(backup=False)))
-
-
-# -- the report
-
-
-def test_report(
-    training: Training, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @dataclass(frozen=True)
-    class Said:
-        summary: str
-
-    monkeypatch.setattr(
-        ooc.Loader, "report", lambda loader: Said(f"before pass {loader.epoch}"), raising=False
-    )
-    lines: list[str] = []
-    with (
-        ooc.Loader(training.store.source, "x", "y") as loader,
-        ooc.Loader(training.store.source, "x", "y") as test,
-    ):
-        fit = {"epochs": 2, "shuffle": False, "validation_data": test.dataset()}
-        lean().fit(
-            loader.dataset(), verbose=0, callbacks=[ooc.keras.Report(loader, write=lines.append)], **fit
-        )
-        assert capsys.readouterr().out == ""
-        lean().fit(loader.dataset(), verbose=2, callbacks=[ooc.keras.Report(loader)], **fit)
-        printed = capsys.readouterr().out.splitlines()
-    assert lines == ["epoch 1: before pass 1", "epoch 2: before pass 2"]
-    # Each behind the line that Keras says of the epoch.
-    assert [line.partition(" ")[0] for line in printed] == ["Epoch", "11/11", "epoch"] * 2
-    assert printed[-1] == "epoch 2: before pass 4"
-
-
-@pytest.mark.parametrize("given", [{"loader": 1}, {"write": 1}], ids=["loader", "write"])
-def test_report_settings(training: Training, given: dict[str, Any]) -> None:
-    with ooc.Loader(training.store.source, "x", "y") as loader, pytest.raises(ooc.SettingError):
-        ooc.keras.Report(**{"loader": loader, **given})
-
-
-def test_the_module_is_loaded_when_it_is_used() -> None:
-    code = "import sys, oocloader as ooc; assert 'keras' not in sys.modules; print(ooc.keras.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "oocloader.keras\n"

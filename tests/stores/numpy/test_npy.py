@@ -20,8 +20,9 @@ import oocloader as ooc
 from numbered import rows_array
 from oocloader.reading.files import FileReader
 from oocloader.reading.layout import Files
-from oocloader.stores import fortran, inflate, npz, zipped
-from oocloader.stores.npy import read_header
+from oocloader.stores.base import zipped
+from oocloader.stores.numpy import fortran, inflate, npz
+from oocloader.stores.numpy.npy import read_header
 
 DTYPES = (
     "?",

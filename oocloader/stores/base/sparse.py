@@ -26,14 +26,3 @@ def sparse_shape(attrs: Mapping[str, Any]) -> tuple[int, ...]:
     if isinstance(shape, list | tuple) and all(isinstance(n, int) for n in shape):
         return tuple(shape)
     return ()
-
-
-def sparse_reason(kind: str, shape: tuple[int, ...]) -> str:
-    """Why the group is not loaded."""
-    size = f" {' x '.join(map(str, shape))}" if shape else ""
-    return f"it is a group ({kind}{size}), not an array: write it as a dense array, such as matrix.toarray()"
-
-
-def member_reason(group: str, kind: str) -> str:
-    """Why a member of such a group is not loaded."""
-    return f"it is a part of the group {group!r} ({kind}); its values are not samples"

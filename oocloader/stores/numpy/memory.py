@@ -6,8 +6,7 @@ import numpy as np
 
 from oocloader.errors import SettingError
 from oocloader.reading import MemoryReader
-from oocloader.stores.base import ArrayInfo, Store, StoredArray
-from oocloader.stores.dtypes import native, refusal
+from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
 
 NAME = "array"
 WHERE = "array in memory"

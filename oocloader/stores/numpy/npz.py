@@ -13,10 +13,10 @@ from oocloader.errors import OocloaderError, StoreError
 from oocloader.reading import Box, ChunkGeometry, FileReader, Files, LibraryReader, RowReader, runs_of
 from oocloader.sizes import nbytes_of_row
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
-from oocloader.stores.fortran import BAND_NBYTES
-from oocloader.stores.inflate import InflatedBytes
-from oocloader.stores.npy import Header, described, direct_reader, read_header
-from oocloader.stores.zipped import Member, data_offset, method_name
+from oocloader.stores.base.zipped import Member, data_offset, method_name
+from oocloader.stores.numpy.fortran import BAND_NBYTES
+from oocloader.stores.numpy.inflate import InflatedBytes
+from oocloader.stores.numpy.npy import Header, described, direct_reader, read_header
 
 _STORED, _DEFLATED = 0, 8
 _PIECE_NBYTES = 4 << 20

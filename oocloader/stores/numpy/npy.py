@@ -15,9 +15,8 @@ import numpy as np
 
 from oocloader.errors import StoreError, UnsupportedArrayError
 from oocloader.reading import ChunkReader, Files, Layout, RowReader
-from oocloader.stores.base import ArrayInfo, Store, StoredArray
-from oocloader.stores.dtypes import native, refusal
-from oocloader.stores.fortran import FortranReader
+from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
+from oocloader.stores.numpy.fortran import FortranReader
 
 MAGIC = b"\x93NUMPY"
 # A header holds shape and dtype; megabytes of it are damage, and literal_eval would choke on them.
