@@ -10,7 +10,7 @@ import typer
 from oocloader.errors import SettingError
 
 # Of the command itself, not of what it calls.
-_OWN = ("spec", "as_json")
+_OF_COMMAND = ("spec", "as_json")
 
 
 def conversion_of(path: Path, context: typer.Context) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def conversion_of(path: Path, context: typer.Context) -> dict[str, Any]:
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)
-        if name in _OWN or source is None or source.name != "COMMANDLINE":
+        if name in _OF_COMMAND or source is None or source.name != "COMMANDLINE":
             continue
         value = context.params[name]
         if not isinstance(value, bool):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oocloader.cli.arrays import named_sources
+from oocloader.cli.named_values import named_sources
 from oocloader.errors import SettingError
 
 

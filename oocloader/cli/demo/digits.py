@@ -16,7 +16,7 @@ _ENLARGE = 4  # 8x8 -> 32x32: rows of a kilobyte, so that 256 MiB is an epoch of
 _ANGLES = np.linspace(-15.0, 15.0, 9)  # degrees
 _SHIFT = 3  # pixels, at most, each way
 _NOISE = 20  # grey levels of 255, at most, each way
-_PIECE_ROWS = 4096
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _enlarge(images: np.ndarray) -> np.ndarray:
 
 
 def write_grown(digits: Digits, rows: int, *, images: Path, labels: Path, seed: int) -> Iterator[int]:
-    """Writes `rows` varied training rows to two `.npy` files, piece by piece; yields rows written since.
+    """Write `rows` varied training rows to two `.npy` files, some at a time; yields how many.
 
     Memory stays under 64 MiB whatever `rows` is. The same seed writes the same bytes.
     """
@@ -73,8 +73,8 @@ def write_grown(digits: Digits, rows: int, *, images: Path, labels: Path, seed: 
         for file, shape in ((image_file, (rows, *ROW_SHAPE)), (label_file, (rows,))):
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
-        for start in range(0, rows, _PIECE_ROWS):
-            count = min(_PIECE_ROWS, rows - start)
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            count = min(_ROWS_AT_ONCE, rows - start)
             which = rng.integers(0, len(turned), count)
             down, right = rng.integers(0, 2 * _SHIFT + 1, (2, count))
             grey = shifted[which, down, right].astype(np.int16)

@@ -1,4 +1,4 @@
-"""What the demo found: a table for the terminal, a dict for programs, a plot."""
+"""What the demo measured: a table for the terminal, a dict for programs, a plot."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from oocloader.cli.demo.digits import Digits
 from oocloader.cli.demo.train import Training
+from oocloader.sizes import MIB
 
-MIB = 1 << 20
 ENOUGH = 0.97
 """Share of the held-out digits that a model must get right for the demo to pass."""
 
@@ -35,14 +35,11 @@ class DemoReport:
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
-        trainings = []
-        for training in self.trainings:
-            entry = asdict(training)
+        trainings = [asdict(training) for training in self.trainings]
+        for entry, training in zip(trainings, self.trainings, strict=True):
             del entry["losses"]
-            entry["rows_per_s"] = training.rows_per_s
-            entry["waiting_share"] = training.waiting_share
-            entry["cutting_share"] = training.cutting_share
-            trainings.append(entry)
+            for share in ("rows_per_s", "waiting_share", "cutting_share"):
+                entry[share] = getattr(training, share)
         return {
             "rows": self.rows,
             "data_bytes": self.data_bytes,
@@ -65,20 +62,12 @@ class DemoReport:
         return f"{size}: {times}\n\n{table}\n\n{judged}; {enough}\nplot: {self.plot}"
 
 
+_HEAD = "store|on disk|windows|rows/s|waiting for data|cutting batches|peak memory|in training|accuracy"
+
+
 def _table(trainings: Sequence[Training]) -> list[str]:
-    head = (
-        "store",
-        "on disk",
-        "windows",
-        "rows/s",
-        "waiting for data",
-        "cutting batches",
-        "peak memory",
-        "in training",
-        "accuracy",
-    )
-    body = [
-        (
+    rows = [_HEAD.split("|")] + [
+        [
             training.store,
             f"{training.stored_bytes / MIB:.0f} MiB",
             f"{training.windows}",
@@ -88,17 +77,11 @@ def _table(trainings: Sequence[Training]) -> list[str]:
             f"{training.peak_bytes / MIB:,.0f} MiB",
             f"{(training.peak_bytes - training.base_bytes) / MIB:+,.0f} MiB",
             f"{training.accuracy:.4f}",
-        )
+        ]
         for training in trainings
     ]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *body)
-    ]
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 def save_plot(path: Path, digits: Digits, grown: np.ndarray, trainings: Sequence[Training]) -> None:

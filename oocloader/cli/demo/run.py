@@ -10,11 +10,12 @@ import numpy as np
 from tqdm import tqdm
 
 from oocloader.cli.demo.digits import ROW_BYTES, Digits, load_digits, write_grown
-from oocloader.cli.demo.report import MIB, DemoReport, save_plot
+from oocloader.cli.demo.report import DemoReport, save_plot
 from oocloader.cli.demo.train import train_from
 from oocloader.conversion import convert
 from oocloader.errors import SettingError, StoreError
 from oocloader.loader import DataSpec
+from oocloader.sizes import MIB
 
 DEVICE_MEMORY = 32 * MIB
 # Three windows and two batches of float32 images must fit.
@@ -32,10 +33,10 @@ def run(
     say: Callable[[str], None] = lambda line: None,
     progress: bool = False,
 ) -> DemoReport:
-    """Grows `size_bytes` of digits in `folder`, converts them to Zarr and HDF5, and trains from both.
+    """Grow `size_bytes` of digits in `folder`, convert them to Zarr and HDF5, and train from both.
 
-    The device budget is 32 MiB; for less data an eighth of it, but at least 4 MiB. `say` is told each step as
-    it is done; `progress` draws bars. Files of an earlier run in `folder` are replaced.
+    The device budget is 32 MiB; for less data an eighth of it, but at least 4 MiB. `say` gets a line for
+    each step that is done; `progress` draws bars. Files of an earlier run in `folder` are replaced.
     """
     if size_bytes < MIB:
         raise SettingError(f"size: {size_bytes} bytes are too few to train from; give at least 1MiB")
@@ -58,13 +59,8 @@ def run(
         store = Path(spec.conversion["destination"]).with_suffix(suffix)
         converted = convert(**{**spec.conversion, "destination": store}, progress=progress)
         say(str(converted))
-        training = train_from(
-            spec.replace(source=str(store)),
-            digits,
-            epochs=epochs,
-            device_memory=device_memory,
-            verbose=progress,
-        )
+        source = spec.replace(source=str(store))
+        training = train_from(source, digits, epochs=epochs, device_memory=device_memory, verbose=progress)
         say(f"{store}: trained in {training.seconds:.1f} s, accuracy {training.accuracy:.4f}")
         trainings.append(training)
 
@@ -99,12 +95,12 @@ def _make_room(folder: Path, size_bytes: int) -> None:
 
 def _spec(folder: Path) -> DataSpec:
     """The data spec of the digits, put into `folder`, where its paths are."""
-    found = next(path for path in _SPECS if path.exists())
+    spec = next(path for path in _SPECS if path.exists())
     try:
-        shutil.copyfile(found, folder / found.name)
+        shutil.copyfile(spec, folder / spec.name)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written to: {error.strerror}", file=str(folder)) from error
-    return DataSpec.load(folder / found.name)
+    return DataSpec.load(folder / spec.name)
 
 
 def _grow(digits: Digits, rows: int, images: Path, labels: Path, *, seed: int, progress: bool) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,19 +53,24 @@ class Training:
 
 
 def train_from(spec: DataSpec, digits: Digits, *, epochs: int, device_memory: int, verbose: bool) -> Training:
-    """Trains a fresh model from what `spec` says and judges it on the digits held out."""
+    """Train a fresh model from what `spec` says and judge it on the digits held out."""
     store = Path(spec.source)
     keras.utils.set_random_seed(spec.options["seed"])
     model = _model()
     held_out = {"images": digits.held_out_images, "labels": digits.held_out_labels}
-    base_bytes = _forget_peak()
+    base_bytes = _reset_peak()
+    losses: list[float] = []
+    waits_s: list[float] = []
     with Loader(spec, device_memory=device_memory) as loader:
-        timed = _timed(model)
-        notes = _Notes(loader)
+        recorder = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"])),
+            on_epoch_end=lambda epoch, logs: waits_s.append(loader.counters.wait_s if loader.counters else 0),
+        )
+        stopwatch = _time_next(model)
         start_s = time.perf_counter()
         # shuffle=False keeps Keras from warning that it will not shuffle: the loader does.
         data = loader.dataset()
-        model.fit(data, epochs=epochs, shuffle=False, callbacks=[notes], verbose=int(verbose))
+        model.fit(data, epochs=epochs, shuffle=False, callbacks=[recorder], verbose=int(verbose))
         seconds = time.perf_counter() - start_s
         last = loader.counters
     peak_bytes = _peak()
@@ -81,12 +84,12 @@ def train_from(spec: DataSpec, digits: Digits, *, epochs: int, device_memory: in
         windows=last.windows,
         epochs=epochs,
         seconds=seconds,
-        next_s=timed.next_s,
-        waiting_s=notes.waiting_s,
+        next_s=stopwatch.seconds,
+        waiting_s=sum(waits_s),
         base_bytes=base_bytes,
         peak_bytes=peak_bytes,
         accuracy=float(accuracy),
-        losses=tuple(notes.losses),
+        losses=tuple(losses),
     )
 
 
@@ -106,28 +109,11 @@ def _model() -> keras.Model:
     return model
 
 
-class _Notes(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Writes down the loss after each batch and, after each epoch, what the loader waited in it."""
-
-    def __init__(self, loader: Loader) -> None:
-        super().__init__()
-        self._loader = loader
-        self.losses: list[float] = []
-        self.waiting_s = 0.0
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        self.losses.append(float((logs or {})["loss"]))
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        counters = self._loader.counters
-        self.waiting_s += 0.0 if counters is None else counters.wait_s
-
-
 @dataclass(slots=True)
-class _Timed:
-    """Sums the seconds that training spends in `next()` of the iterators it is handed."""
+class _Stopwatch:
+    """Sums the seconds that `next` of the iterators takes that it is given one after the other."""
 
-    next_s: float = 0.0
+    seconds: float = 0.0
     iterator: Iterator[Any] = field(default_factory=lambda: iter(()))
 
     def __iter__(self) -> Iterator[Any]:
@@ -138,21 +124,21 @@ class _Timed:
         try:
             return next(self.iterator)
         finally:
-            self.next_s += time.perf_counter() - start_s
+            self.seconds += time.perf_counter() - start_s
 
 
-def _timed(model: keras.Model) -> _Timed:
-    """Makes `fit` take its batches through a stopwatch: measured where Keras asks, not where we answer."""
-    timed = _Timed()
+def _time_next(model: keras.Model) -> _Stopwatch:
+    """Make `fit` take its batches through a stopwatch: measured where Keras asks, not where we answer."""
+    stopwatch = _Stopwatch()
     model.make_train_function()
     train_on_next = model.train_function
 
     def train_function(iterator: Iterator[Any]) -> Any:
-        timed.iterator = iterator
-        return train_on_next(timed)
+        stopwatch.iterator = iterator
+        return train_on_next(stopwatch)
 
     model.train_function = train_function
-    return timed
+    return stopwatch
 
 
 def _stored_bytes(store: Path) -> int:
@@ -160,18 +146,13 @@ def _stored_bytes(store: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _forget_peak() -> int:
-    """Starts the high-water mark of memory anew where the system can (Linux); returns it, bytes."""
+def _reset_peak() -> int:
+    """Start the high-water mark of memory anew where the system lets us; returns it, bytes."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return _peak()
 
 
 def _peak() -> int:
-    """The most resident memory since `_forget_peak`, bytes; elsewhere than on Linux, of the whole run."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    """The most resident memory since `_reset_peak`, bytes."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024

@@ -6,8 +6,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-from oocloader.stores.base import STRING_REMEDY
 
+from oocloader.stores.base import STRING_REMEDY
 
 
 def type_refusal(dataset: h5py.Dataset) -> str:

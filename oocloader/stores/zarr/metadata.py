@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from oocloader.stores.base import STRING_REMEDY, refusal
 
+from oocloader.stores.base import STRING_REMEDY, refusal
 
 _V3_NUMBERS = {
     "bool": "?",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oocloader import cli
+from oocloader.cli import app
 from oocloader.errors import DataError, OocloaderError, SettingError, StoreError
 
 
@@ -41,8 +41,8 @@ def test_errors_are_one_line(
     code: int,
     line: str,
 ) -> None:
-    monkeypatch.setattr(cli, "_run", failing(error))
-    assert cli.main([]) == code
+    monkeypatch.setattr(app, "_run", failing(error))
+    assert app.main([]) == code
     assert capsys.readouterr() == ("", f"oocloader: {line}\n")
 
 
@@ -56,7 +56,7 @@ def test_errors_are_one_line(
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
-    assert cli.main(arguments) == 2
+    assert app.main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("oocloader: error: ")
@@ -65,19 +65,19 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], w
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
+    assert app.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(f"\n  {name} " in out for name in ("convert", "demo"))
 
 
 @pytest.mark.parametrize("command", ["convert", "demo"])
 def test_help_of_a_command_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    assert cli.main([command, "--help"]) == 0
+    assert app.main([command, "--help"]) == 0
     assert f"Example: oocloader {command} " in capsys.readouterr().out
 
 
 def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == 2
+    assert app.main([]) == 2
     out, err = capsys.readouterr()
     assert "Usage: oocloader" in out + err
 
@@ -99,15 +99,15 @@ def test_help_loads_nothing_large() -> None:
 def test_signals_end_a_command_in_order(number: signal.Signals, word: str) -> None:
     code = """
         import sys, time
-        from oocloader import cli
+        from oocloader.cli import app
         def run(arguments):
             try:
                 print("now", flush=True)
                 time.sleep(60)
             finally:
                 print("cleaned up", flush=True)
-        cli._run = run
-        sys.exit(cli.main([]))
+        app._run = run
+        sys.exit(app.main([]))
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -124,20 +124,20 @@ def test_signals_end_a_command_in_order(number: signal.Signals, word: str) -> No
 
 def test_handler_of_the_caller_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(cli, "_run", failing(StoreError("no")))
-    cli.main([])
+    monkeypatch.setattr(app, "_run", failing(StoreError("no")))
+    app.main([])
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_reader_of_the_output_that_goes_away() -> None:
     code = """
         import sys
-        from oocloader import cli
+        from oocloader.cli import app
         def run(arguments):
             for line in range(100_000):
                 print(line)
-        cli._run = run
-        sys.exit(cli.main([]))
+        app._run = run
+        sys.exit(app.main([]))
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
