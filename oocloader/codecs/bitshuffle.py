@@ -51,12 +51,12 @@ class CompressedBitshuffle(Compressor):
     so `join` decodes all of them by one library call: a call for each would spend more time on the GIL
     than on the data.
 
-    `join(stored, lengths, out, block)`: decode blocks of `lengths` stored bytes each, which decode to
-    `block` bytes each but for the last, to fill `out`.
+    `join(stored, blocks, out, block)`: decode the `blocks`, slices of `stored` which decode to `block` bytes
+    each but for the last, to fill `out`.
     """
 
     itemsize: int
-    join: Callable[[np.ndarray, list[int], np.ndarray, int], None]
+    join: Callable[[np.ndarray, list[slice], np.ndarray, int], None]
     name: str = "bitshuffle"
 
     def scratch(self, nbytes: int) -> int:
@@ -71,13 +71,13 @@ class CompressedBitshuffle(Compressor):
             raise CodecError(f"{self.name}: {total} bytes in blocks of {block} bytes are no whole elements")
         left = total // self.itemsize % _GROUP * self.itemsize
         main = total - left
-        lengths = _lengths(stored, -(-main // block))
-        end = _HEADER.size + _LENGTH.size * len(lengths) + sum(lengths)
+        blocks = _blocks(stored, -(-main // block))
+        end = blocks[-1].stop if blocks else _HEADER.size
         if stored.size - end < left:
             raise CodecError(f"{self.name}: the stream stops early, after {stored.size} bytes")
         shuffled = scratch(OWN, total)
-        if lengths:
-            self.join(stored, lengths, shuffled[:main], block)
+        if blocks:
+            self.join(stored, blocks, shuffled[:main], block)
         shuffled[main:] = stored[end : end + left]
         return Bitshuffle(self.itemsize, block // self.itemsize).decode(shuffled, out)
 
@@ -85,12 +85,11 @@ class CompressedBitshuffle(Compressor):
 def zstd_blocks(itemsize: int) -> CompressedBitshuffle:
     decoder = load("zstd_decode")
 
-    def join(stored: np.ndarray, lengths: list[int], out: np.ndarray, block: int) -> None:
+    def join(stored: np.ndarray, blocks: list[slice], out: np.ndarray, block: int) -> None:
         # Zstandard frames that follow one another are one stream.
         view = stored.data
-        frames = b"".join([view[start:stop] for start, stop in _places(lengths)])
-        found = call("bitshuffle (zstd)", decoder, np.frombuffer(frames, np.uint8), out)
-        exactly("bitshuffle (zstd)", found, out.size)
+        frames = np.frombuffer(b"".join([view[place] for place in blocks]), np.uint8)
+        exactly("bitshuffle (zstd)", call("bitshuffle (zstd)", decoder, frames, out), out.size)
 
     return CompressedBitshuffle(itemsize, join)
 
@@ -98,48 +97,36 @@ def zstd_blocks(itemsize: int) -> CompressedBitshuffle:
 def lz4_blocks(itemsize: int) -> CompressedBitshuffle:
     framed, single = load("lz4h5_decode"), load("lz4_decode")
 
-    def join(stored: np.ndarray, lengths: list[int], out: np.ndarray, block: int) -> None:
-        last = out.size - block * (len(lengths) - 1)
-        if block in lengths[:-1] or lengths[-1] == last:
+    def join(stored: np.ndarray, blocks: list[slice], out: np.ndarray, block: int) -> None:
+        lengths = [place.stop - place.start for place in blocks]
+        if block in lengths[:-1] or lengths[-1] == out.size - block * (len(blocks) - 1):
             # The framing below would have such blocks stored uncompressed.
-            for number, (start, stop) in enumerate(_places(lengths)):
-                place = out[number * block : (number + 1) * block]
-                found = call("bitshuffle (lz4)", single, stored[start:stop], place)
-                exactly("bitshuffle (lz4)", found, place.size)
+            for number, place in enumerate(blocks):
+                part = out[number * block : (number + 1) * block]
+                exactly("bitshuffle (lz4)", call("bitshuffle (lz4)", single, stored[place], part), part.size)
             return
         # HDF5's LZ4 filter frames its blocks in the same way, and has nothing left over at the end.
         total, _ = _HEADER.unpack_from(stored.data)
         if total != out.size:
-            stored = stored[: _places(lengths)[-1][1]].copy()
+            stored = stored[: blocks[-1].stop].copy()
             _HEADER.pack_into(stored.data, 0, out.size, block)
         exactly("bitshuffle (lz4)", call("bitshuffle (lz4)", framed, stored, out), out.size)
 
     return CompressedBitshuffle(itemsize, join)
 
 
-def _lengths(stored: np.ndarray, count: int) -> list[int]:
-    """The stored length of each of `count` blocks, all of which are there."""
+def _blocks(stored: np.ndarray, count: int) -> list[slice]:
+    """Where each of `count` blocks lies behind its stored length; all of them are there."""
     view, size = stored.data, stored.size
     unpack, step = _LENGTH.unpack_from, _LENGTH.size
-    lengths = []
+    blocks = []
     at = _HEADER.size
     for _ in range(count):
         if at + step > size:
             raise CodecError(f"bitshuffle: the stream stops early, after {size} bytes")
         (length,) = unpack(view, at)
-        at += step + length
+        start, at = at + step, at + step + length
         if length <= 0 or at > size:
             raise CodecError(f"bitshuffle: a block of {length} bytes ends at {at}, {size} are stored")
-        lengths.append(length)
-    return lengths
-
-
-def _places(lengths: list[int]) -> list[tuple[int, int]]:
-    """Start and stop of each block, behind its length."""
-    places = []
-    at = _HEADER.size
-    for length in lengths:
-        at += _LENGTH.size
-        places.append((at, at + length))
-        at += length
-    return places
+        blocks.append(slice(start, at))
+    return blocks

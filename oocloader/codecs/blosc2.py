@@ -1,7 +1,9 @@
 """Blosc2, HDF5 filter 32026: a contiguous frame that holds the data in one Blosc2 chunk.
 
 Formats: README_CFRAME_FORMAT, README_CHUNK_FORMAT and README_B2ND_METALAYER of c-blosc2. The chunk is
-decoded by imagecodecs, which does not read frames, so it is found in them here.
+decoded by imagecodecs, which does not read frames (2026.3), so it is found in them here. Left to h5py with
+hdf5plugin, which reads one thread at a time, whole chunks came at 0.18 to 0.98 of the speed, in the median
+0.78: three shapes, uint8 and float32, lz4 and zstd, one thread, medians of nine in turns.
 """
 
 from __future__ import annotations

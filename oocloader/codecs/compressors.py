@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,36 +47,59 @@ def lzf() -> Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Lz4Hdf5(Compressor):
+class SizedStream(Compressor):
+    """A stream behind its decoded size, `size_nbytes` of `byteorder`.
+
+    `function(stored, out=out)` gets what follows the first `skipped` bytes, and an `out` that is as long as
+    the size says. `least` is the shortest that can be stored, `element` the size of what is decoded as one.
+    """
+
+    name: str
+    function: Callable[..., Any] = field(repr=False)
+    size_nbytes: int
+    byteorder: Literal["little", "big"]
+    skipped: int
+    least: int
+    element: int = 1
+
+    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
+        if stored.size < self.least:
+            raise CodecError(f"{self.name}: {stored.size} bytes are no stream")
+        claim = fits(self.name, int.from_bytes(stored[: self.size_nbytes].tobytes(), self.byteorder), out)
+        if claim % self.element:
+            # The library leaves the bytes of a broken element as they were.
+            raise CodecError(f"{self.name}: {claim} bytes are no elements of {self.element} bytes")
+        return exactly(self.name, call(self.name, self.function, stored[self.skipped :], out[:claim]), claim)
+
+
+def lz4() -> SizedStream:
+    """One LZ4 block behind its decoded size, as numcodecs writes it."""
+    return SizedStream("lz4", load("lz4_decode"), 4, "little", skipped=4, least=5)
+
+
+def lz4_hdf5() -> SizedStream:
     """LZ4 as HDF5 filter 32004 frames it.
 
     The decoded size (int64) and the block size (int32), then each block behind its stored length
     (int32), all big-endian. A block as long as it decodes to is not compressed; where the last one
     ends, the library takes from the length of `out`.
     """
-
-    name: str = "lz4"
-    function: Callable[..., Any] = field(default_factory=lambda: load("lz4h5_decode"), repr=False)
-
-    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        if stored.size < 12:
-            raise CodecError(f"lz4: {stored.size} bytes are no stream")
-        claim = fits("lz4", int.from_bytes(stored[:8].tobytes(), "big"), out)
-        return exactly("lz4", call("lz4", self.function, stored, out[:claim]), claim)
+    return SizedStream("lz4", load("lz4h5_decode"), 8, "big", skipped=0, least=12)
 
 
-@dataclass(frozen=True, slots=True)
-class Lz4(Compressor):
-    """One LZ4 block behind its decoded size (uint32, little-endian), as numcodecs writes it."""
-
-    name: str = "lz4"
-    function: Callable[..., Any] = field(default_factory=lambda: load("lz4_decode"), repr=False)
-
-    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        if stored.size < 5:
-            raise CodecError(f"lz4: {stored.size} bytes are no stream")
-        claim = fits("lz4", int.from_bytes(stored[:4].tobytes(), "little"), out)
-        return exactly("lz4", call("lz4", self.function, stored[4:], out[:claim]), claim)
+def szip(
+    options_mask: int, pixels_per_block: int, bits_per_pixel: int, pixels_per_scanline: int
+) -> SizedStream:
+    """Szip as HDF5 filter 4 stores it, set by the client values of the filter."""
+    function = partial(
+        load("szip_decode"),
+        options_mask=options_mask,
+        pixels_per_block=pixels_per_block,
+        bits_per_pixel=bits_per_pixel,
+        pixels_per_scanline=pixels_per_scanline,
+    )
+    element = next(size for size in (1, 2, 4, 8, 16) if 8 * size >= bits_per_pixel)
+    return SizedStream("szip", function, 4, "little", skipped=4, least=5, element=element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +118,12 @@ class Inflate(Compressor):
         if stored.size < 6:
             raise CodecError(f"{self.name}: {stored.size} bytes are no stream")
         try:
-            found: np.ndarray = self.function(stored, out=out)
+            filled: np.ndarray = self.function(stored, out=out)
         except Exception:
             return self._inflate(stored, out)
-        if self.gzip and found.size != int.from_bytes(stored[-4:].tobytes(), "little"):
+        if self.gzip and filled.size != int.from_bytes(stored[-4:].tobytes(), "little"):
             return self._inflate(stored, out)  # not the only member: the last four bytes are its size
-        return found
+        return filled
 
     def _inflate(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
         try:
@@ -195,35 +218,3 @@ class Blosc(Compressor):
         claim = fits(self.name, decoded, out)
         found = call(self.name, self.function, stored[:size], out[:claim], numthreads=1)
         return exactly(self.name, found, claim)
-
-
-@dataclass(frozen=True, slots=True)
-class Szip(Compressor):
-    """Szip as HDF5 filter 4 stores it: the decoded size (uint32, little-endian), then the stream."""
-
-    options_mask: int
-    pixels_per_block: int
-    bits_per_pixel: int
-    pixels_per_scanline: int
-    name: str = "szip"
-    function: Callable[..., Any] = field(default_factory=lambda: load("szip_decode"), repr=False)
-
-    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        if stored.size < 5:
-            raise CodecError(f"szip: {stored.size} bytes are no stream")
-        claim = fits("szip", int.from_bytes(stored[:4].tobytes(), "little"), out)
-        element = next(size for size in (1, 2, 4, 8, 16) if 8 * size >= self.bits_per_pixel)
-        if claim % element:
-            # The library leaves the bytes of a broken element as they were.
-            raise CodecError(f"szip: {claim} bytes are no elements of {element} bytes")
-        found = call(
-            "szip",
-            self.function,
-            stored[4:],
-            out[:claim],
-            options_mask=self.options_mask,
-            pixels_per_block=self.pixels_per_block,
-            bits_per_pixel=self.bits_per_pixel,
-            pixels_per_scanline=self.pixels_per_scanline,
-        )
-        return exactly("szip", found, claim)

@@ -117,7 +117,7 @@ def _decoder(
         case 4:
             if len(values) < 4 or not all(0 < value <= 128 for value in values[1:3]) or not values[3]:
                 return None
-            return compressors.Szip(values[0], values[1], values[2], values[3])
+            return compressors.szip(*values[:4])
         case 307:
             return compressors.bzip2("bzip2")
         case 32000:
@@ -125,7 +125,7 @@ def _decoder(
         case 32001:
             return None if values[6:7] == (_BLOSC_SNAPPY,) else compressors.Blosc()
         case 32004:
-            return compressors.Lz4Hdf5()
+            return compressors.lz4_hdf5()
         case 32008:
             return _bitshuffle(values, dtype)
         case 32015:

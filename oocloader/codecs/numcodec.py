@@ -56,7 +56,7 @@ def step_for(codec: str, config: Config, dtype: np.dtype) -> Step | None:
         case "zstd":
             return compressors.zstd()
         case "lz4":
-            return compressors.Lz4()
+            return compressors.lz4()
         case "blosc" if config.get("cname") != "snappy":
             return compressors.Blosc()
         case "shuffle":
@@ -89,18 +89,18 @@ def filter_for(codec: str, config: Config, dtype: np.dtype) -> Step | None:
     if codec in assumed:
         options.setdefault(assumed[codec], dtype.str)
     try:
-        made = get_codec({**options, "id": codec})
+        filter_codec = get_codec({**options, "id": codec})
     except (TypeError, ValueError) as error:
         raise refusal(codec, f"has settings that numcodecs refuses: {error}") from error
     if codec == "packbits":
-        return PackBits(made)
+        return PackBits(filter_codec)
     if codec == "astype":
-        encoded, decoded = made.encode_dtype, made.decode_dtype
+        encoded, decoded = filter_codec.encode_dtype, filter_codec.decode_dtype
     else:
-        encoded, decoded = made.astype, made.dtype
+        encoded, decoded = filter_codec.astype, filter_codec.dtype
     if encoded == decoded and codec in ("astype", "quantize"):
         return None
-    return Elementwise(codec, made, encoded, decoded)
+    return Elementwise(codec, filter_codec, encoded, decoded)
 
 
 def refusal(codec: str, why: str = "is not decoded here") -> NoChain:

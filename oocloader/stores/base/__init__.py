@@ -3,13 +3,14 @@
 The way through: `stored_array` is one array, `store` all of them; `listing` collects them while a format
 walks through its groups. Which arrays load: `dtypes` says it of numbers, `sparse` of matrices kept as
 groups; `attributes` says when the values stored are not the values meant. `zipped` finds members of zip
-archives, for the formats that may lie in one.
+archives, for the formats that may lie in one; `damage` is the error for a chunk.
 """
 
 from __future__ import annotations
 
 from oocloader.stores.base import zipped
 from oocloader.stores.base.attributes import packed_notice, plain
+from oocloader.stores.base.damage import damaged
 from oocloader.stores.base.dtypes import STRING_REMEDY, native, refusal
 from oocloader.stores.base.listing import Listing
 from oocloader.stores.base.sparse import MEMBERS, sparse_kind
@@ -23,6 +24,7 @@ __all__ = [
     "Listing",
     "Store",
     "StoredArray",
+    "damaged",
     "native",
     "packed_notice",
     "plain",

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain as chained
-from operator import itemgetter
+from array import array
 from typing import Any
 
 import h5py
 import numpy as np
 
 from oocloader.codecs import Chain
-from oocloader.errors import CorruptChunkError, StoreError
+from oocloader.errors import StoreError
 from oocloader.reading import Files, Layout
+from oocloader.stores.base import damaged
 from oocloader.stores.hdf5.btree import ChunkTable, chunk_table
 from oocloader.stores.hdf5.file import user_block_left_out
 
 ALL_SKIPPED = np.uint32(0xFFFFFFFF)
-# A chunk index is listed as Python tuples of 250 bytes; this many at a time.
-_BATCH = 1 << 20
 # Listing fewer chunks than this takes the library milliseconds.
 _MANY = 1 << 12
 
@@ -36,14 +31,10 @@ def contiguous_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], name: str) ->
         return dataclasses.replace(layout, file=np.full(1, -1, np.int32), fill=fill_value(dataset, dtype))
     if dataset.file.userblock_size and user_block_left_out()[1]:
         offset += dataset.file.userblock_size
-    found, expected = int(files.size[0]), offset + int(layout.stored[0])
-    if found < expected:
-        path = files.path(0)
-        raise StoreError(
-            f"{path}: array {name!r} ends at byte {expected}, but the file has {found}; it is truncated",
-            file=path,
-            array=name,
-        )
+    size, expected, path = int(files.size[0]), offset + int(layout.stored[0]), files.path(0)
+    if size < expected:
+        what = f"{path}: array {name!r} ends at byte {expected}, but the file has {size}; it is truncated"
+        raise StoreError(what, file=path, array=name)
     return dataclasses.replace(layout, offset=np.array([offset], np.int64))
 
 
@@ -56,7 +47,9 @@ def chunked_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], chain: Chain, na
     size = int(files.size[0])
     outside = (offset < 0) | (offset > size) | (stored < 0) | (stored > size - offset)
     if outside.any():
-        raise _outside(files, name, grid, chunk_shape, shape, int(index[np.flatnonzero(outside)[0]]))
+        number, path = int(index[np.flatnonzero(outside)[0]]), files.path(0)
+        reason = f"it lies outside the file, which has {size} bytes"
+        raise damaged(name, shape, chunk_shape, number, path=path, reason=reason)
     edge = _at_edge(index, grid, shape, chunk_shape)
     if edge.any() and not chain.raw and _edges_unfiltered(dataset, stored[edge], mask[edge], dtype):
         mask[edge] = ALL_SKIPPED
@@ -97,40 +90,34 @@ def _listed_chunks(
     dataset: h5py.Dataset, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Number in `grid`, offset in the file, stored bytes and filter mask of every chunk that was written."""
-    read = _read_index(dataset) if math.prod(grid) >= _MANY else None
-    if read is not None:
-        index, inside = _numbers(read.corner, grid, chunk_shape)
-        return index, read.offset[inside], read.stored[inside], read.mask[inside]
-    batches: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
-    found: list[Any] = []
+    table = _read_index(dataset) if math.prod(grid) >= _MANY else None
+    if table is None:
+        table = _ask_library(dataset)
+    cells = table.corner // np.array(chunk_shape)
+    inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
+    numbers = np.ravel_multi_index(tuple(cells[inside].T), grid)
+    return numbers, table.offset[inside], table.stored[inside], table.mask[inside]
 
-    def flush() -> None:
-        corners = np.fromiter(
-            chained.from_iterable(map(itemgetter(0), found)), np.int64, len(found) * len(grid)
-        )
-        masks, offsets, sizes = (
-            np.fromiter(map(itemgetter(column), found), dtype, len(found))
-            for column, dtype in ((1, np.uint32), (2, np.uint64), (3, np.uint64))
-        )
-        found.clear()
-        numbers, inside = _numbers(corners.reshape(-1, len(grid)), grid, chunk_shape)
-        # What no file can have becomes negative here, and is refused by the caller.
-        batches.append((numbers, offsets[inside].view(np.int64), sizes[inside].view(np.int64), masks[inside]))
 
-    def add(chunk: Any) -> None:
-        found.append(chunk)
-        if len(found) == _BATCH:
-            flush()
+def _ask_library(dataset: h5py.Dataset) -> ChunkTable:
+    """The index as HDF5 lists it."""
+    corners, columns = array("q"), array("Q")
 
-    # The collector would walk all those tuples again and again: it doubles the time.
-    with _without_collector():
-        # A callback in Python costs half as much again, so only what would take much memory gets one.
-        dataset.id.chunk_iter(found.append if math.prod(grid) <= _BATCH else add)
-        flush()
-    index, offset, stored, mask = (np.concatenate(column) for column in zip(*batches, strict=True))
+    def add(chunk: h5py.h5d.StoreInfo) -> None:
+        corners.extend(chunk[0])
+        columns.extend(chunk[1:])
+
+    dataset.id.chunk_iter(add)
+    mask, offset, stored = np.frombuffer(columns, np.uint64).reshape(-1, 3).T
     if dataset.file.userblock_size and user_block_left_out()[0]:
-        offset += dataset.file.userblock_size
-    return index, offset, stored, mask
+        offset = offset + np.uint64(dataset.file.userblock_size)
+    # What no file can have becomes negative here, and is refused by the caller.
+    return ChunkTable(
+        np.frombuffer(corners, np.int64).reshape(-1, dataset.ndim),
+        offset.view(np.int64),
+        stored.view(np.int64),
+        mask.astype(np.uint32),
+    )
 
 
 def _read_index(dataset: h5py.Dataset) -> ChunkTable | None:
@@ -143,26 +130,6 @@ def _read_index(dataset: h5py.Dataset) -> ChunkTable | None:
     if link.type != h5py.h5l.TYPE_HARD:
         return None
     return chunk_table(file.filename, int(link.u), dataset.ndim, base=int(file.userblock_size))
-
-
-def _numbers(
-    corner: np.ndarray, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers in `grid` of the chunks whose first elements are `corner`, and which of these lie in it."""
-    cells = corner // np.array(chunk_shape)
-    inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
-    return np.ravel_multi_index(tuple(cells[inside].T), grid), inside
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _at_edge(
@@ -200,24 +167,3 @@ def _edges_unfiltered(
         corner[tuple(np.array(dataset.chunks))] = np.zeros((), dtype)
         written = probe.get_chunk_info_by_coord(dataset.chunks)
     return bool(written.size == math.prod(dataset.chunks) * dtype.itemsize)
-
-
-def _outside(
-    files: Files,
-    name: str,
-    grid: tuple[int, ...],
-    chunk_shape: tuple[int, ...],
-    shape: tuple[int, ...],
-    chunk: int,
-) -> CorruptChunkError:
-    index = tuple(int(i) for i in np.unravel_index(chunk, grid))
-    rows = index[0] * chunk_shape[0], min(shape[0], (index[0] + 1) * chunk_shape[0])
-    path = files.path(0)
-    return CorruptChunkError(
-        f"{path}: array {name!r}, chunk {index}, rows {rows[0]} to {rows[1] - 1}: it lies outside the file, "
-        f"which has {int(files.size[0])} bytes; restore the file from a copy",
-        file=path,
-        array=name,
-        chunk=index,
-        rows=rows,
-    )

@@ -11,6 +11,7 @@ from oocloader.codecs import CodecError
 from oocloader.codecs.zarr import Decoding, Sharding
 from oocloader.errors import CorruptChunkError
 from oocloader.reading import FileReader, Files, Layout
+from oocloader.stores.base import damaged
 from oocloader.stores.zarr.metadata import ArrayMetadata, grid_of
 from oocloader.stores.zarr.tree import Objects
 
@@ -93,6 +94,11 @@ def _inside_shards(
     reader: FileReader,
 ) -> _Table:
     """The chunks that the shards hold."""
+
+    def at_fault(shard: int, reason: str) -> CorruptChunkError:
+        path, reason = files.path(int(shards.file[shard])), f"damaged: {reason}"
+        return damaged(name, shape, shards.chunk_shape, shard, path=path, reason=reason, unit="shard")
+
     outer, inside = grid_of(shape, shards.chunk_shape), sharding.grid
     present = np.flatnonzero(shards.file >= 0)
     index = np.full((len(shards.file), *inside, 2), _ABSENT)
@@ -100,14 +106,14 @@ def _inside_shards(
         try:
             index[shard] = _read_index(shards, shard, sharding, reader)
         except CodecError as error:
-            raise _damaged(name, shape, shards, shard, files, f"its index: {error}") from error
+            raise at_fault(shard, f"its index: {error}") from error
     at, stored = index[..., 0], index[..., 1]
     there = (at != _ABSENT) | (stored != _ABSENT)
     size = shards.stored.astype(np.uint64).reshape(-1, *(1 for _ in inside))
     wrong = there & ((at > size) | (stored > size - np.minimum(at, size)))
     if wrong.any():
         shard = int(np.argwhere(wrong)[0][0])
-        raise _damaged(name, shape, shards, shard, files, "its index points outside of it")
+        raise at_fault(shard, "its index points outside of it")
     begin = shards.offset.reshape(size.shape)
     columns = (
         np.where(there, shards.file.reshape(size.shape), np.int32(-1)),
@@ -141,20 +147,3 @@ def _read_index(shards: _Table, shard: int, sharding: Sharding, reader: FileRead
     with reader.opened(file) as fd:
         reader.read(fd, file, begin, stored)
     return sharding.read_index(stored)
-
-
-def _damaged(
-    name: str, shape: tuple[int, ...], shards: _Table, shard: int, files: Files, reason: str
-) -> CorruptChunkError:
-    cell = tuple(int(i) for i in np.unravel_index(shard, grid_of(shape, shards.chunk_shape)))
-    rows = shards.chunk_shape[0]
-    first, last = cell[0] * rows, min((cell[0] + 1) * rows, shape[0])
-    path = files.path(int(shards.file[shard]))
-    return CorruptChunkError(
-        f"{path}: array {name!r}, shard {cell}, rows {first} to {last - 1}: damaged: {reason}; "
-        "restore the file from a copy",
-        file=path,
-        array=name,
-        chunk=cell,
-        rows=(first, last),
-    )
