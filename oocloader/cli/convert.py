@@ -7,7 +7,7 @@ import json
 import typer
 
 from oocloader.cli import convert_options as options
-from oocloader.cli.named_values import named_sources, per_array
+from oocloader.cli.named_values import named_sources, paths_text, per_array
 from oocloader.cli.spec import conversion_of
 from oocloader.errors import SettingError
 
@@ -82,15 +82,11 @@ def convert(
 def _source_and_destination(paths: list[str], arrays: list[str]) -> tuple[str | dict[str, str], str]:
     if not arrays:
         if len(paths) != 2:
-            raise SettingError(
-                f"convert takes a source and a destination, got {len(paths)} paths;"
-                " see oocloader convert --help"
-            )
+            what = f"convert takes a source and a destination, got {len(paths)} paths"
+            raise SettingError(f"{what}; see oocloader convert --help")
         return paths[0], paths[1]
     if len(paths) != 1:
-        raise SettingError(
-            f"with --array, convert takes the destination alone, got {len(paths)} paths: {', '.join(paths)}"
-        )
+        raise SettingError(f"with --array, convert takes the destination alone, got {paths_text(paths)}")
     return named_sources(arrays), paths[0]
 
 

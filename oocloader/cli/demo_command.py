@@ -33,9 +33,8 @@ def demo(
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise OocloaderError(
-            f"the demo needs {', '.join(missing)}, not installed here: pip install 'oocloader[demo]'"
-        )
+        what = f"the demo needs {', '.join(missing)}, not installed here"
+        raise OocloaderError(f"{what}: pip install 'oocloader[demo]'")
     size_bytes = parse_nbytes(size, "--size")  # at once: what comes next takes seconds
     # TensorFlow says on every start, as an error, that a machine without a GPU has none.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -10,6 +10,11 @@ from oocloader.errors import SettingError
 _T = TypeVar("_T")
 
 
+def paths_text(paths: list[str]) -> str:
+    """How many paths there are, and which."""
+    return f"{len(paths)} paths: {', '.join(paths)}"
+
+
 def named_sources(arrays: list[str]) -> dict[str, str]:
     """Sources by the names of arrays. Raises `SettingError`."""
     return _named("--array", arrays, "NAME=SOURCE, such as x=images.npy")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oocloader.cli.named_values import named_sources
+from oocloader.cli.named_values import named_sources, paths_text
 from oocloader.errors import SettingError
 
 
@@ -56,12 +56,8 @@ def verify(
 def _store_and_other(stores: list[str], arrays: list[str]) -> tuple[str, str | dict[str, str] | None]:
     if arrays:
         if len(stores) != 1:
-            raise SettingError(
-                f"with --array, verify takes the store alone, got {len(stores)} paths: {', '.join(stores)}"
-            )
+            raise SettingError(f"with --array, verify takes the store alone, got {paths_text(stores)}")
         return stores[0], named_sources(arrays)
     if len(stores) > 2:
-        raise SettingError(
-            f"verify takes a store and one to compare it with, got {len(stores)} paths: {', '.join(stores)}"
-        )
+        raise SettingError(f"verify takes a store and one to compare it with, got {paths_text(stores)}")
     return stores[0], stores[1] if len(stores) == 2 else None

@@ -33,13 +33,13 @@ class Bitshuffle(Step):
     def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
         if stored.size % self.itemsize:
             raise CodecError(f"bitshuffle: {stored.size} bytes are no elements of {self.itemsize} bytes")
-        found = out[: fits(self.name, stored.size, out)]
+        filled = out[: fits(self.name, stored.size, out)]
         if stored.size:
             # imagecodecs takes any element size by the dtype, but only 1, 2, 4 and 8 by its `itemsize`.
             element = np.dtype(f"V{self.itemsize}")
-            source, place = stored.view(element), found.view(element)
+            source, place = stored.view(element), filled.view(element)
             call(self.name, self.function, source, place, blocksize=self.block)
-        return found
+        return filled
 
 
 @dataclass(frozen=True, slots=True)

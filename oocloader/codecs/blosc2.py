@@ -73,10 +73,10 @@ class Blosc2(Compressor):
         if decoded != padded:
             raise CodecError(f"blosc2: the frame claims {decoded} bytes, its blocks have {padded}")
         blocks = self._chunk(stored[start:], scratch(OWN, padded), empty=size == 0)
-        found = out[: self._nbytes]
+        chunk = out[: self._nbytes]
         element = np.dtype(f"u{self.itemsize}" if self.itemsize in (1, 2, 4, 8) else f"V{self.itemsize}")
-        _join(blocks.view(element).reshape(grid + block), found.view(element).reshape(self.shape))
-        return found
+        _join(blocks.view(element).reshape(grid + block), chunk.view(element).reshape(self.shape))
+        return chunk
 
     @property
     def _nbytes(self) -> int:
@@ -109,9 +109,8 @@ class Blosc2(Compressor):
         if len(meta) < 5 or list(self.shape) != meta[2] or list(self.shape) != meta[3]:
             raise CodecError(f"blosc2: the frame is not of the chunk's shape {self.shape}")
         block = msgspec.convert(meta[4], tuple[int, ...])
-        if len(block) != len(self.shape) or not all(
-            0 < b <= n for b, n in zip(block, self.shape, strict=True)
-        ):
+        whole = len(block) == len(self.shape)
+        if not (whole and all(0 < b <= n for b, n in zip(block, self.shape, strict=True))):
             raise CodecError(f"blosc2: blocks of shape {block} in a chunk of shape {self.shape}")
         return block
 
@@ -122,11 +121,10 @@ class Blosc2(Compressor):
         decoded, size = blosc_sizes("blosc2", chunks)
         if decoded != out.size:
             raise CodecError(f"blosc2: a chunk of {decoded} bytes in a frame of {out.size}")
-        return exactly("blosc2", self._library(chunks[:size], out), out.size)
+        return self._library(chunks[:size], out)
 
     def _special(self, chunks: np.ndarray, out: np.ndarray) -> np.ndarray:
-        index = exactly("blosc2", self._library(chunks, np.empty(8, np.uint8)), 8)
-        place = int(index.view("<i8")[0])
+        place = int(self._library(chunks, np.empty(8, np.uint8)).view("<i8")[0])
         kind = place >> 56 & 0x7
         if place < 0 and kind in (_ZERO, _UNSET):
             out[:] = 0
@@ -137,7 +135,7 @@ class Blosc2(Compressor):
         return out
 
     def _library(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        return call("blosc2", self.function, stored, out, numthreads=1)
+        return exactly("blosc2", call("blosc2", self.function, stored, out, numthreads=1), out.size)
 
 
 def _join(blocks: np.ndarray, out: np.ndarray) -> None:
@@ -146,11 +144,11 @@ def _join(blocks: np.ndarray, out: np.ndarray) -> None:
     grid, block = blocks.shape[:ndim], blocks.shape[ndim:]
     alternating = [axis for pair in zip(range(ndim), range(ndim, 2 * ndim), strict=True) for axis in pair]
     # Along each axis: the whole blocks, and what the last one holds where it is padded.
-    pieces = []
+    spans = []
     for n, g, b in zip(out.shape, grid, block, strict=True):
         whole, rest = divmod(n, b)
-        pieces.append([p for p in ((0, whole, b), (whole, g, rest)) if p[0] < p[1] and p[2]])
-    for combination in itertools.product(*pieces):
+        spans.append([p for p in ((0, whole, b), (whole, g, rest)) if p[0] < p[1] and p[2]])
+    for combination in itertools.product(*spans):
         source = tuple(slice(first, last) for first, last, _ in combination)
         source += tuple(slice(length) for _, _, length in combination)
         place = tuple(

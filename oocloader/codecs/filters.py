@@ -22,15 +22,15 @@ class Shuffle(Step):
     name: str = "shuffle"
 
     def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        found = out[: fits("shuffle", stored.size, out)]
+        filled = out[: fits("shuffle", stored.size, out)]
         rows = stored.size // self.itemsize
         whole = rows * self.itemsize
         planes = stored[:whole].reshape(self.itemsize, rows)
-        elements = found[:whole].reshape(rows, self.itemsize)
+        elements = filled[:whole].reshape(rows, self.itemsize)
         for place, plane in enumerate(planes):
             elements[:, place] = plane
-        found[whole:] = stored[whole:]
-        return found
+        filled[whole:] = stored[whole:]
+        return filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Elementwise(Step):
         count, rest = divmod(stored.size, self.encoded.itemsize)
         if rest:
             raise CodecError(f"{self.name}: {stored.size} bytes are no elements of {self.encoded}")
-        found = out[: fits(self.name, count * self.decoded.itemsize, out)]
+        filled = out[: fits(self.name, count * self.decoded.itemsize, out)]
         # Damaged values may not fit the decoded dtype; numcodecs takes them as they come.
         with np.errstate(all="ignore"):
-            call(self.name, self.codec.decode, stored, found)
-        return found
+            call(self.name, self.codec.decode, stored, filled)
+        return filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,6 @@ class PackBits(Step):
         count = 8 * (stored.size - 1) - unused
         if unused > 7 or count < 0:
             raise CodecError(f"packbits: {stored.size} bytes with {unused} unused bits")
-        found = out[: fits("packbits", count, out)]
-        call("packbits", self.codec.decode, stored, found)
-        return found
+        filled = out[: fits("packbits", count, out)]
+        call("packbits", self.codec.decode, stored, filled)
+        return filled

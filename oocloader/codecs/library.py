@@ -32,10 +32,10 @@ def call(
     Whatever the library raises on damaged bytes becomes a `CodecError` that names the codec.
     """
     try:
-        found: np.ndarray = function(stored, out=out, **options)
+        filled: np.ndarray = function(stored, out=out, **options)
     except Exception as error:
         raise CodecError(f"{name}: {error}") from error
-    return found
+    return filled
 
 
 def fits(name: str, claim: int, out: np.ndarray) -> int:
@@ -45,8 +45,8 @@ def fits(name: str, claim: int, out: np.ndarray) -> int:
     return claim
 
 
-def exactly(name: str, found: np.ndarray, claim: int) -> np.ndarray:
-    """`found`, if it is as long as the stream announced."""
-    if found.size != claim:
-        raise CodecError(f"{name}: the stream decodes to {found.size} bytes and claims {claim}")
-    return found
+def exactly(name: str, filled: np.ndarray, claim: int) -> np.ndarray:
+    """`filled`, if it is as long as the stream announced."""
+    if filled.size != claim:
+        raise CodecError(f"{name}: the stream decodes to {filled.size} bytes and claims {claim}")
+    return filled

@@ -76,8 +76,9 @@ def v2(
     Raises `NoChain` for codecs that are not decoded here.
     """
     configs = [*(filters or ()), *((compressor,) if compressor else ())]
-    steps = [step_for(_id(config), config, dtype) for config in configs]
-    chain = _chain(steps, tuple(_id(config) for config in configs))
+    names = tuple(_id(config) for config in configs)
+    steps = [step_for(name, config, dtype) for name, config in zip(names, configs, strict=True)]
+    chain = _chain(steps, names)
     axes = tuple(reversed(range(len(chunk_shape)))) if order == "F" else None
     return Decoding(chain, _needed(axes, chunk_shape), dtype)
 

@@ -38,10 +38,8 @@ def prepare(folder: str) -> None:
             if name.startswith(f".{NAME}-"):
                 os.unlink(os.path.join(folder, name))
     except OSError as error:
-        raise StoreError(
-            f"{folder}: cannot be used as the folder of a backup: {error.strerror}; choose another folder",
-            file=folder,
-        ) from error
+        what = f"{folder}: cannot be used as the folder of a backup: {error.strerror}; choose another folder"
+        raise StoreError(what, file=folder) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"{folder}: backups cannot be written here: no permission", file=folder)
 
@@ -68,10 +66,8 @@ def write(folder: str, backup: Backup) -> None:
     try:
         write_atomically(path, fill)
     except OSError as error:
-        raise StoreError(
-            f"{path}: the backup cannot be written: {error.strerror or error}; the one before it is kept",
-            file=path,
-        ) from error
+        what = f"{path}: the backup cannot be written: {error.strerror or error}; the one before it is kept"
+        raise StoreError(what, file=path) from error
 
 
 def read(folder: str) -> Backup | None:
@@ -109,10 +105,10 @@ def read(folder: str) -> Backup | None:
     except Exception as error:
         # A damaged ZIP file shows in as many ways as it has fields: a password wanted, an unknown method, ...
         reason = " ".join(str(error).split())
-        raise StoreError(
-            f"{path}: the backup is damaged: {reason}; delete it to train from the start, or put a copy back",
-            file=path,
-        ) from error
+        what = (
+            f"{path}: the backup is damaged: {reason}; delete it to train from the start, or put a copy back"
+        )
+        raise StoreError(what, file=path) from error
     return Backup(facts, arrays)
 
 

@@ -65,16 +65,12 @@ def restore_states(
 
 
 def _has_methods(callback: Any) -> bool:
-    return callable(getattr(callback, "state_dict", None)) and callable(
-        getattr(callback, "load_state_dict", None)
-    )
+    return all(callable(getattr(callback, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _attributes(callback: Any) -> tuple[str, ...]:
-    for kind in type(callback).__mro__:
-        if kind.__name__ in _STATE_ATTRIBUTES:
-            return _STATE_ATTRIBUTES[kind.__name__]
-    return ()
+    names = (_STATE_ATTRIBUTES.get(kind.__name__, ()) for kind in type(callback).__mro__)
+    return next(filter(None, names), ())
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray], owner: str) -> Any:

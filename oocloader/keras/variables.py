@@ -52,10 +52,7 @@ def build(model: Any, element_spec: Any, where: str) -> None:
     """
     if not model.built:
         sample = element_spec[0] if isinstance(element_spec, tuple) else element_spec
-        if isinstance(sample, Mapping):
-            zeros: Any = {key: _zeros(spec) for key, spec in sample.items()}
-        else:
-            zeros = _zeros(sample)
+        zeros = _zeros(sample)
         try:
             with _scope(model):
                 model(zeros)
@@ -80,21 +77,19 @@ def check(
     `optimizers`: class of the optimizer in the backup, and of this model.
     """
     remedy = "use the model and optimizer that were trained, or another folder"
+    difference = _difference(descriptions(variables), saved)
     if optimizers[0] != optimizers[1]:
-        raise DataError(
-            f"{where}: is of another model: its optimizer is {optimizers[0]}, this one's {optimizers[1]}; "
-            f"{remedy}",
-            file=where,
-        )
-    present = descriptions(variables)
+        difference = f"its optimizer is {optimizers[0]}, this one's {optimizers[1]}"
+    if difference:
+        raise DataError(f"{where}: is of another model: {difference}; {remedy}", file=where)
+
+
+def _difference(present: Mapping[str, Sequence[Any]], saved: Mapping[str, Sequence[Any]]) -> str:
     for key in sorted(saved.keys() | present.keys()):
         ours, theirs = present.get(key), saved.get(key)
         if ours is None or theirs is None or not _matches(key, ours, theirs):
-            raise DataError(
-                f"{where}: is of another model: it has {_shown(theirs)} where this one has {_shown(ours)}; "
-                f"{remedy}",
-                file=where,
-            )
+            return f"it has {_shown(theirs)} where this one has {_shown(ours)}"
+    return ""
 
 
 def assign(model: Any, variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -116,7 +111,10 @@ def _shown(variable: Sequence[Any] | None) -> str:
     return "no variable" if variable is None else f"{variable[0]} {variable[1]}{tuple(variable[2])}"
 
 
-def _zeros(spec: Any) -> np.ndarray:
+def _zeros(spec: Any) -> Any:
+    """One sample of zeros for a spec, or for a dict of them."""
+    if isinstance(spec, Mapping):
+        return {key: _zeros(each) for key, each in spec.items()}
     return np.zeros((1, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocloader.sizes import KIB, MIB, nbytes_of_row, nbytes_text
-from oocloader.stores.base import ArrayInfo, Store, StoredArray
+from oocloader.stores.base import ArrayInfo, Store
 
 # A chunk costs about as much to find, read and hand to a codec as 16 KiB cost to decode.
 SMALL_CHUNK = 16 * KIB
@@ -49,12 +49,30 @@ class ArrayReport:
 
 
 def inspect_store(store: Store) -> list[ArrayReport]:
-    """A report for every array of a store, loadable or not, in file order."""
-    return [_report(array) for array in store.stored.values()]
+    """Report what is in a store, and what would be faster.
 
+    Parameters
+    ----------
+    store : Store
+        An open store.
 
-def _report(array: StoredArray) -> ArrayReport:
-    return ArrayReport(array.info, array.store, array.parts, array.notice, tuple(advice(array.info)))
+    Returns
+    -------
+    list of ArrayReport
+        One for every array, loadable or not, in file order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from oocloader import open_store
+    >>> with open_store(np.zeros((3, 2))) as store:
+    ...     [report.info.name for report in inspect_store(store)]
+    ['array']
+    """
+    return [
+        ArrayReport(array.info, array.store, array.parts, array.notice, tuple(advice(array.info)))
+        for array in store.stored.values()
+    ]
 
 
 def advice(info: ArrayInfo) -> list[str]:
@@ -67,34 +85,34 @@ def advice(info: ArrayInfo) -> list[str]:
     """
     if info.reader == "none" or not info.shape or not info.nbytes:
         return []
-    found: list[str] = []
+    lines: list[str] = []
     if info.reader == "library":
-        found.append(
+        lines.append(
             f"{info.reason or 'it is read by the library'}: one thread at a time; "
             "oocloader convert makes it fast"
         )
     if info.chunk_shape is None:
-        return found
+        return lines
     across = math.prod(-(-n // c) for n, c in zip(info.shape[1:], info.chunk_shape[1:], strict=True))
     chunk_nbytes = math.prod(info.chunk_shape) * info.dtype.itemsize
     chunks = across * -(-info.shape[0] // info.chunk_shape[0])
     band_nbytes = info.chunk_shape[0] * nbytes_of_row(info.shape, info.dtype)
     if across > 1:
-        found.append(
+        lines.append(
             f"chunks cut the samples: a row needs {across} chunks; "
             "oocloader convert makes chunks of whole rows"
         )
     if chunk_nbytes < SMALL_CHUNK and chunks > MANY_CHUNKS:
-        found.append(
+        lines.append(
             f"{chunks} chunks of {nbytes_text(chunk_nbytes)} each cost more to find than to decode; "
             "oocloader convert makes fewer, larger ones"
         )
     if band_nbytes > LARGE_BAND:
-        found.append(
+        lines.append(
             f"a window holds at least {nbytes_text(band_nbytes)} ({info.chunk_shape[0]} rows), "
             "the rows of a chunk; oocloader convert --chunk-rows makes smaller ones"
         )
-    return found
+    return lines
 
 
 def _plain(value: Any) -> Any:

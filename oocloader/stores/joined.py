@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from oocloader.errors import DataError
-from oocloader.reading import JoinedReader, RowReader
+from oocloader.reading import JoinedReader
 from oocloader.stores.base import ArrayInfo, Store, StoredArray
 
 
@@ -36,7 +36,9 @@ def join(stores: Sequence[Store], *, path: str, single: str) -> Store:
         groups = {single: [next(iter(store.stored.values())) for store in stores]}
     else:
         groups = {name: [_member(store, name, stores[0]) for store in stores] for name in stores[0].arrays}
-        _check_extra(stores)
+        for store in stores[1:]:
+            for name in store.arrays:
+                _member(stores[0], name, store)
     paths = tuple(store.path for store in stores)
     return Store(
         path,
@@ -49,28 +51,18 @@ def join(stores: Sequence[Store], *, path: str, single: str) -> Store:
 
 def side_by_side(stores: Mapping[str, Store], *, path: str) -> Store:
     """The only array of each store, under the name given. Takes over the stores."""
-    arrays = []
-    for name, store in stores.items():
-        found = store.find(store.only_array())
-        arrays.append(
-            StoredArray(
-                dataclasses.replace(found.info, name=name),
-                _reader_of(found),
-                store=found.store,
-                parts=found.parts,
-                notice=found.notice,
-            )
-        )
+    arrays = [_renamed(store.find(store.only_array()), name) for name, store in stores.items()]
     return Store(path, arrays, on_close=_closing(list(stores.values())))
+
+
+def _renamed(array: StoredArray, name: str) -> StoredArray:
+    info = dataclasses.replace(array.info, name=name)
+    return StoredArray(info, lambda: array.reader, store=array.store, parts=array.parts, notice=array.notice)
 
 
 def only(store: Store, name: str) -> Store:
     """A store of one array of `store`, under its name there. Takes over the store."""
     return Store(store.path, [store.find(name)], on_close=store.close)
-
-
-def _reader_of(array: StoredArray) -> Callable[[], RowReader]:
-    return lambda: array.reader
 
 
 def _closing(stores: Sequence[Store]) -> Callable[[], None]:
@@ -82,32 +74,23 @@ def _closing(stores: Sequence[Store]) -> Callable[[], None]:
 
 
 def _member(store: Store, name: str, first: Store) -> StoredArray:
-    found = store.stored.get(name)
-    if found is None:
-        raise DataError(
-            f"{store.path} has no array {name!r}, which {first.path} has; parts must hold the same arrays",
-            file=store.path,
-            array=name,
-        )
-    return found
-
-
-def _check_extra(stores: Sequence[Store]) -> None:
-    for store in stores[1:]:
-        for name in store.arrays:
-            _member(stores[0], name, store)
+    array = store.stored.get(name)
+    if array is None:
+        what = f"{store.path} has no array {name!r}, which {first.path} has; parts must hold the same arrays"
+        raise DataError(what, file=store.path, array=name)
+    return array
 
 
 def _joined(name: str, arrays: Sequence[StoredArray], path: str, paths: tuple[str, ...]) -> StoredArray:
     first = arrays[0]
-    for array in arrays:
-        if array.info.reader == "none" and not _without_rows(array.info):
+    filled = [array for array in arrays if not _without_rows(array.info)]
+    for array in filled:
+        if array.info.reader == "none":
             reason = f"in part {array.store}: {array.info.reason}"
             info = dataclasses.replace(array.info, name=name, reason=reason)
             return StoredArray(info, None, store=path, parts=paths)
     for array in arrays[1:]:
         _check_alike(name, first, array)
-    filled = [array for array in arrays if not _without_rows(array.info)]
     if not filled:
         return StoredArray(dataclasses.replace(first.info, name=name), None, store=path, parts=paths)
     infos = [array.info for array in filled]
@@ -136,14 +119,13 @@ def _without_rows(info: ArrayInfo) -> bool:
 
 
 def _check_alike(name: str, first: StoredArray, other: StoredArray) -> None:
-    for what, expected, found in (
+    for what, expected, actual in (
         ("samples of shape", first.info.shape[1:], other.info.shape[1:]),
         ("dtype", first.info.dtype, other.info.dtype),
     ):
-        if expected != found:
-            raise DataError(
-                f"{other.store}: array {other.info.name!r} has {what} {found}, but {first.store} has "
-                f"{expected}; parts joined along the rows must agree (name arrays side by side in a dict)",
-                file=other.store,
-                array=name,
+        if expected != actual:
+            difference = (
+                f"{other.store}: array {other.info.name!r} has {what} {actual}, but {first.store} has"
             )
+            remedy = "parts joined along the rows must agree (name arrays side by side in a dict)"
+            raise DataError(f"{difference} {expected}; {remedy}", file=other.store, array=name)

@@ -25,18 +25,37 @@ _ACCEPTED = "a path, a glob, 'store::array', a list of these, a NumPy array, or 
 
 
 def open_store(source: Any) -> Store:
-    """Open what `source` names, for reading.
+    """Open what `source` names, for reading. Nothing is read but metadata.
 
-    - a path: HDF5 file, Zarr group or array (folder or zip), `.npy`, `.npz`, folder of `.npy` parts;
-      `"store::array"` is the store with that array alone
-    - a list of paths, or a glob: joined along the rows, in natural order of the paths (2 before 10)
-    - a NumPy array, or a list of them, joined in the order given
-    - a dict of any of these: arrays side by side, under the names of the dict
+    Parameters
+    ----------
+    source : str, os.PathLike, numpy.ndarray, list, or dict
+        A path: HDF5 file, Zarr group or array (folder or zip), `.npy`, `.npz`, folder of `.npy` parts;
+        `"store::array"` is the store with that array alone. A list of paths, or a glob: joined along the
+        rows, in natural order of the paths (2 before 10). A NumPy array, or a list of them, joined in the
+        order given. A dict of any of these: arrays side by side, under the names of the dict.
 
-    A store that is one array without a name (`.npy`, Zarr array at the root) names it after the file.
-    Nothing is read but metadata. Raises `StoreError` where there is no such store or it is damaged,
-    `ArrayNotFoundError`, `UnsupportedArrayError`, `DataError` where parts do not fit together, and
-    `SettingError` for anything else than the above.
+    Returns
+    -------
+    Store
+        The named arrays. One without a name (`.npy`, Zarr array at the root) is named after the file.
+
+    Raises
+    ------
+    StoreError
+        There is no such store, or it is damaged.
+    ArrayNotFoundError, UnsupportedArrayError
+        The array behind `::` is not there, or cannot be loaded.
+    DataError
+        Parts do not fit together.
+    SettingError
+        `source` is nothing of the above.
+
+    Examples
+    --------
+    >>> with open_store({"x": [np.zeros((2, 3)), np.ones((4, 3))], "y": np.arange(6)}) as store:
+    ...     {name: info.shape for name, info in store.arrays.items()}
+    {'x': (6, 3), 'y': (6,)}
     """
     if isinstance(source, Mapping):
         return _open_mapping(source)
@@ -100,25 +119,19 @@ def _open_list(source: list[Any] | tuple[Any, ...]) -> Store:
     if all(isinstance(part, str | os.PathLike) for part in source):
         paths = sorted((_text(part) for part in source), key=natural_key)
         name = common_name([path.rpartition("::")[0] or path for path in paths])
-        return _open_parts(paths, path=_list_path(paths), single=name)
+        path = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        return _open_parts(paths, path=path, single=name)
     if all(isinstance(part, np.ndarray) for part in source):
-        return _open_all(
-            (partial(open_memory, part) for part in source),
-            lambda stores: join(stores, path=f"{len(stores)} arrays in memory", single="array"),
-        )
+        openers = (partial(open_memory, part) for part in source)
+        path = f"{len(source)} arrays in memory"
+        return _open_all(openers, lambda stores: join(stores, path=path, single="array"))
     kinds = ", ".join(sorted({type(part).__name__ for part in source}))
     raise SettingError(f"a list of parts is a list of paths or of NumPy arrays; got one of {kinds}")
 
 
-def _list_path(paths: list[str]) -> str:
-    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-
-
 def _open_parts(paths: list[str], *, path: str, single: str) -> Store:
-    return _open_all(
-        (partial(_open_text, part) for part in paths),
-        lambda stores: join(stores, path=path, single=single),
-    )
+    openers = (partial(_open_text, part) for part in paths)
+    return _open_all(openers, lambda stores: join(stores, path=path, single=single))
 
 
 def _open_text(text: str) -> Store:
@@ -129,10 +142,10 @@ def _open_text(text: str) -> Store:
         store = _open_text(path)
         return _open_all([lambda: store], lambda _: only(store, array.strip("/")))
     if _GLOB.search(text):
-        found = sorted(glob.glob(text, recursive=True), key=natural_key)
-        if not found:
+        paths = sorted(glob.glob(text, recursive=True), key=natural_key)
+        if not paths:
             raise StoreError(f"{text}: no file or folder matches", file=text)
-        return _open_parts(found, path=text, single=common_name(found))
+        return _open_parts(paths, path=text, single=common_name(paths))
     raise StoreError(f"{text}: no such file or folder", file=text)
 
 
@@ -158,7 +171,7 @@ def _open_file(path: str) -> Store:
         from oocloader.stores.hdf5 import open_hdf5
 
         return open_hdf5(path)
-    what = "it is empty" if not head else f"it begins with {head!r}"
+    what = f"it begins with {head!r}" if head else "it is empty"
     if os.path.basename(path) in _ZARR_METADATA:
         what = "it is the metadata of a Zarr store: give the folder that holds it"
     elif head.startswith(b"CDF"):
@@ -194,11 +207,9 @@ def _open_folder(path: str) -> Store:
     with os.scandir(path) as entries:
         names = [entry.name for entry in entries]
     if not any(name in _ZARR_METADATA for name in names):
-        parts = sorted(
-            (name for name in names if name.endswith(".npy") and not name.startswith(".")), key=natural_key
-        )
+        parts = [name for name in names if name.endswith(".npy") and not name.startswith(".")]
         if parts:
-            paths = [os.path.join(path, name) for name in parts]
+            paths = [os.path.join(path, name) for name in sorted(parts, key=natural_key)]
             name = os.path.basename(os.path.abspath(path)).partition(".")[0] or "array"
             return _open_parts(paths, path=path, single=name)
     from oocloader.stores.zarr import open_zarr_folder
@@ -207,8 +218,7 @@ def _open_folder(path: str) -> Store:
     if store is not None:
         return store
     files = [name for name in names if name.endswith((".h5", ".hdf5", ".nc", ".h5ad", ".npz", ".zip"))]
-    hint = ""
-    if files:
-        hint = f"; it holds files such as {min(files, key=natural_key)}: name one, or join them by a glob"
+    example = min(files, key=natural_key, default="")
+    hint = f"; it holds files such as {example}: name one, or join them by a glob" if files else ""
     what = f"{path}: a folder that is no store: neither Zarr metadata nor .npy parts{hint}"
     raise StoreError(what, file=path)

@@ -86,11 +86,8 @@ def _make_room(folder: Path, size_bytes: int) -> None:
     # The .npy and the two stores; the digits hardly compress, since noise was added to them.
     needed = 3.1 * size_bytes
     if free < needed:
-        raise StoreError(
-            f"{folder}: the demo needs {needed / MIB:,.0f} MiB there and {free / MIB:,.0f} MiB are free;"
-            " give a smaller --size or another --folder",
-            file=str(folder),
-        )
+        what = f"{folder}: the demo needs {needed / MIB:,.0f} MiB there and {free / MIB:,.0f} MiB are free"
+        raise StoreError(f"{what}; give a smaller --size or another --folder", file=str(folder))
 
 
 def _spec(folder: Path) -> DataSpec:

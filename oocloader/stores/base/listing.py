@@ -27,9 +27,16 @@ class Listing:
         self.arrays.append(unreadable(name, reason, store=self.path))
 
     def add_sparse(
-        self, name: str, attrs: Mapping[str, Any], members: Collection[str], dtype: np.dtype[Any]
+        self,
+        name: str,
+        attrs: Mapping[str, Any],
+        members: Collection[str],
+        dtype: Callable[[], np.dtype[Any]] = lambda: np.dtype("V"),
     ) -> bool:
-        """List a group with these attributes and members as a sparse matrix; whether it is one."""
+        """List a group with these attributes and members as a sparse matrix; whether it is one.
+
+        `dtype` of its values is asked for only then.
+        """
         kind = sparse_kind(attrs, members)
         if not kind:
             return False
@@ -37,7 +44,7 @@ class Listing:
         size = f" {' x '.join(map(str, shape))}" if shape else ""
         remedy = "write it as a dense array, such as matrix.toarray()"
         reason = f"it is a group ({kind}{size}), not an array: {remedy}"
-        info = ArrayInfo(name, shape, dtype, attrs=attrs, reader="none", reason=reason)
+        info = ArrayInfo(name, shape, dtype(), attrs=attrs, reader="none", reason=reason)
         self.arrays.append(StoredArray(info, None, store=self.path))
         member_reason = f"it is a part of the group {name!r} ({kind}); its values are not samples"
         self.hidden.update({f"{name}/{member}": member_reason for member in MEMBERS})

@@ -39,16 +39,14 @@ def members(path: str) -> dict[str, Member]:
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
         what = f"{path}: the zip archive cannot be read ({error}); it may be truncated"
         raise StoreError(what, file=path) from error
-    found = {}
-    for entry in entries:
-        if entry.is_dir():
-            continue
-        # Encryption is told by the method, so that such members need no care of their own.
-        method = -1 if entry.flag_bits & _ENCRYPTED else entry.compress_type
-        found[entry.filename] = Member(
-            entry.filename, entry.header_offset, entry.compress_size, entry.file_size, method, entry.CRC
-        )
-    return found
+    return {entry.filename: _member(entry) for entry in entries if not entry.is_dir()}
+
+
+def _member(entry: zipfile.ZipInfo) -> Member:
+    # Encryption counts as a method, so that such members need no care of their own.
+    method = -1 if entry.flag_bits & _ENCRYPTED else entry.compress_type
+    stored, nbytes = entry.compress_size, entry.file_size
+    return Member(entry.filename, entry.header_offset, stored, nbytes, method, entry.CRC)
 
 
 def data_offset(fd: int, member: Member, path: str) -> int:

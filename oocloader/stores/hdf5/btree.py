@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,17 +41,13 @@ def chunk_table(path: str, header: int, axes: int, *, base: int) -> ChunkTable |
 
     None where the file has another kind of index, or one that is not as the specification has it.
     """
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    try:
+    with open(path, "rb", buffering=0) as file, suppress(struct.error, _UnexpectedError):
+        fd = file.fileno()
         k = _entries(fd, base)
-        if k is None:
-            return None
-        root = _root(fd, base, header, axes)
-        return None if root is None else _walk(fd, base, root, axes, k)
-    except (struct.error, _UnexpectedError):
-        return None
-    finally:
-        os.close(fd)
+        root = _root(fd, base, header, axes) if k else None
+        if k and root is not None:
+            return _walk(fd, base, root, axes, k)
+    return None
 
 
 class _UnexpectedError(Exception):
@@ -60,10 +57,10 @@ class _UnexpectedError(Exception):
 def _at(fd: int, offset: int, nbytes: int) -> bytes:
     if not 0 <= offset < 2**63:
         raise _UnexpectedError
-    found = os.pread(fd, nbytes, offset)
-    if len(found) < nbytes:
+    block = os.pread(fd, nbytes, offset)
+    if len(block) < nbytes:
         raise _UnexpectedError
-    return found
+    return block
 
 
 def _entries(fd: int, base: int) -> int | None:
@@ -73,13 +70,13 @@ def _entries(fd: int, base: int) -> int | None:
     if block[:8] != _SIGNATURE or version > 3:
         return None
     if version < 2:
-        sizes, found = block[13:15], _DEFAULT_K if version == 0 else struct.unpack_from("<H", block, 24)[0]
+        sizes, k = block[13:15], _DEFAULT_K if version == 0 else struct.unpack_from("<H", block, 24)[0]
     else:
         # Its extension may hold another K.
         if struct.unpack_from("<Q", block, 20)[0] != _UNDEFINED:
             return None
-        sizes, found = block[9:11], _DEFAULT_K
-    return int(found) if sizes == b"\x08\x08" and found else None
+        sizes, k = block[9:11], _DEFAULT_K
+    return int(k) if sizes == b"\x08\x08" and k else None
 
 
 def _root(fd: int, base: int, header: int, axes: int) -> int | None:
@@ -145,32 +142,24 @@ def _walk(fd: int, base: int, root: int, axes: int, k: int) -> ChunkTable:
             "itemsize": key_nbytes + 8,
         }
     )
-    header = np.dtype(
-        [
-            ("signature", "S4"),
-            ("kind", "u1"),
-            ("level", "u1"),
-            ("used", "<u2"),
-            ("left", "<u8"),
-            ("right", "<u8"),
-        ]
-    )
+    header = np.dtype("S4, u1, u1, <u2, <u8, <u8")
+    header.names = ("signature", "kind", "level", "used", "left", "right")
     node_nbytes = header.itemsize + 2 * k * entry.itemsize
     level = _at(fd, base + root, 6)[5]
     addresses = np.array([root], np.uint64)
     while True:
-        found = []
+        batches = []
         # In batches, since the nodes of a large index take far more memory than what is in them.
         for first in range(0, len(addresses), _BATCH):
             nodes = _nodes(fd, base, addresses[first : first + _BATCH], node_nbytes)
             heads = nodes[:, : header.itemsize].view(header)[:, 0]
-            right = (heads["signature"] == b"TREE") & (heads["kind"] == 1) & (heads["level"] == level)
+            valid = (heads["signature"] == b"TREE") & (heads["kind"] == 1) & (heads["level"] == level)
             used = heads["used"].astype(np.int64)
-            if not right.all() or (used < 1).any() or (used > 2 * k).any():
+            if not valid.all() or (used < 1).any() or (used > 2 * k).any():
                 raise _UnexpectedError
             entries = np.ascontiguousarray(nodes[:, header.itemsize :]).view(entry)
-            found.append(entries[np.arange(2 * k) < used[:, None]])
-        chunks = np.concatenate(found)
+            batches.append(entries[np.arange(2 * k) < used[:, None]])
+        chunks = np.concatenate(batches)
         if level == 0:
             return ChunkTable(
                 chunks["corner"].astype(np.int64),

@@ -7,16 +7,17 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import h5py
 import numpy as np
 from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.errors import ChangedError, ClosedError, StoreError
+from oocloader.local_files import FileState
 from oocloader.reading import Lock
 
-_TRUNCATED = re.compile(r"truncated file: eof = (\d+), .*stored_eof = (\d+)")
+_TRUNCATED = re.compile(r"truncated file: eof = \d+, .*stored_eof = (\d+)")
 _OPEN_FOR_WRITING = "already open for write"
 _LOCKED = "unable to lock file"
 
@@ -32,20 +33,16 @@ def open_for_reading(path: str) -> tuple[h5py.File, bool]:
     except OSError as error:
         why = str(error)
         if _OPEN_FOR_WRITING in why:
-            return _open_swmr(path, error), True
+            try:
+                return h5py.File(path, "r", libver="latest", swmr=True, locking="best-effort"), True
+            except OSError:
+                raise _cannot_open(path, error) from error
         if _LOCKED in why and not _held_by_writer(error):
             # Read-only and network file systems that cannot lock: nobody can write there under a lock either.
             try:
                 return h5py.File(path, "r", locking=False), False
             except OSError as unlocked:
                 raise _cannot_open(path, unlocked) from unlocked
-        raise _cannot_open(path, error) from error
-
-
-def _open_swmr(path: str, error: OSError) -> h5py.File:
-    try:
-        return h5py.File(path, "r", libver="latest", swmr=True, locking="best-effort")
-    except OSError:
         raise _cannot_open(path, error) from error
 
 
@@ -59,46 +56,41 @@ def _refuse_open_here(path: str) -> None:
         files = h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE)
         written = [file.name for file in files if file.get_intent() & h5py.h5f.ACC_RDWR]
     for name in written:
-        if _same_file(os.fsdecode(name), path):
-            raise StoreError(f"{path}: is open for writing in this process; close it first", file=path)
-
-
-def _same_file(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
+        with suppress(OSError):  # names of files in memory lead nowhere
+            if os.path.samefile(os.fsdecode(name), path):
+                break
+    else:
+        return
+    raise StoreError(f"{path}: is open for writing in this process; close it first", file=path)
 
 
 def _cannot_open(path: str, error: OSError) -> StoreError:
     why = " ".join(str(error).split())
     cut_short = _TRUNCATED.search(why)
     if cut_short:
-        return StoreError(
-            f"{path}: the file is truncated: it has {os.path.getsize(path)} bytes and {cut_short[2]} are "
-            "expected; a copy or download may have stopped early",
-            file=path,
+        what = (
+            f"the file is truncated: it has {os.path.getsize(path)} bytes and {cut_short[1]} are expected; "
         )
-    if _OPEN_FOR_WRITING in why:
-        return StoreError(
-            f"{path}: the file is open for writing, or its writer ended without closing it: wait for the "
-            "writer, or if there is none run h5clear -s on a copy",
-            file=path,
-        )
-    if _LOCKED in why:
-        return StoreError(f"{path}: the file is open for writing in another program; wait for it", file=path)
-    inner = re.sub(r"^.*?Unable to (?:synchronously )?open file \((.*?)\)?\]?$", r"\1", why)
-    return StoreError(f"{path}: cannot be opened as HDF5: {inner}", file=path)
+        what += "a copy or download may have stopped early"
+    elif _OPEN_FOR_WRITING in why:
+        what = "the file is open for writing, or its writer ended without closing it: "
+        what += "wait for the writer, or if there is none run h5clear -s on a copy"
+    elif _LOCKED in why:
+        what = "the file is open for writing in another program; wait for it"
+    else:
+        inner = re.sub(r"^.*?Unable to (?:synchronously )?open file \((.*?)\)?\]?$", r"\1", why)
+        what = f"cannot be opened as HDF5: {inner}"
+    return StoreError(f"{path}: {what}", file=path)
 
 
 class Hdf5File:
-    """An HDF5 file that is closed between uses, unless `kept` was asked for. Thread-safe."""
+    """An HDF5 file that is closed between uses, unless `held_open` was called. Thread-safe."""
 
     def __init__(self, path: str, *, swmr: bool) -> None:
         self.path = path
         self.swmr = swmr
-        self._stamp = _stamp(path)
-        self._kept: h5py.File | None = None
+        self._state = _state(path)
+        self._open: h5py.File | None = None
         self._closed = False
         self._lock = Lock()
 
@@ -112,19 +104,19 @@ class Hdf5File:
         finally:
             file.close()
 
-    def kept(self) -> h5py.File:
+    def held_open(self) -> h5py.File:
         """The file, open until `close`."""
         with self._lock:
             if self._closed:
                 raise ClosedError(f"{self.path}: the store is closed; open it again", file=self.path)
-            if self._kept is None:
+            if self._open is None:
                 if not self.swmr:
                     self._check_unchanged()
-                self._kept, _ = open_for_reading(self.path)
-            return self._kept
+                self._open, _ = open_for_reading(self.path)
+            return self._open
 
     def _check_unchanged(self) -> None:
-        if self._stamp != _stamp(self.path):
+        if self._state != _state(self.path):
             what = f"{self.path}: the file changed since the store was opened; open the store again"
             raise ChangedError(what, file=self.path)
 
@@ -132,17 +124,16 @@ class Hdf5File:
         """Close what is open; safe to call twice."""
         with self._lock:
             self._closed = True
-            kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.close()
+            file, self._open = self._open, None
+        if file is not None:
+            file.close()
 
 
-def _stamp(path: str) -> tuple[int, int]:
+def _state(path: str) -> FileState:
     try:
-        found = os.stat(path)
+        return FileState.of(path)
     except FileNotFoundError as error:
         raise ChangedError(f"{path}: the file was removed while the store was in use", file=path) from error
-    return found.st_size, found.st_mtime_ns
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,8 +68,11 @@ def storage_of(dataset: h5py.Dataset, *, swmr: bool) -> Storage:
 
 def _missing_filters(filters: list[codecs.Filter]) -> str:
     """Which filter the HDF5 library here cannot undo either, and what to install; empty where it can."""
+    if not all(_decodes(number) for number, *_ in filters):
+        with suppress(ImportError):  # an optional package, which registers its filters for this process
+            importlib.import_module("hdf5plugin")
     for number, _, _, name in filters:
-        if _decodes(number) or (_load_plugins() and _decodes(number)):
+        if _decodes(number):
             continue
         _, package = codecs.FILTERS.get(number, ("", None))
         remedy = f"; pip install {package}" if package else ""
@@ -82,26 +86,15 @@ def _decodes(filter_id: int) -> bool:
     return bool(h5py.h5z.get_filter_info(filter_id) & h5py.h5z.FILTER_CONFIG_DECODE_ENABLED)
 
 
-def _load_plugins() -> bool:
-    """Let the optional package of filter plugins register them for this process, where it is installed."""
-    try:
-        importlib.import_module("hdf5plugin")
-    except ImportError:
-        return False
-    return True
-
-
 def _missing_sources(dataset: h5py.Dataset) -> str:
     """What to warn of where HDF5 gives the fill value for the rows of sources that are not there."""
     folder = os.path.dirname(os.path.abspath(dataset.file.filename))
     sources = {source.file_name for source in dataset.virtual_sources()} - {"."}
     # Names with % stand for any number of files.
-    gone = sorted(
-        name for name in sources if "%" not in name and not os.path.exists(os.path.join(folder, name))
-    )
-    if not gone:
+    missing = [name for name in sources if "%" not in name and not os.path.exists(os.path.join(folder, name))]
+    if not missing:
         return ""
-    names = ", ".join(gone)
+    names = ", ".join(sorted(missing))
     return f"source files of this virtual dataset are missing ({names}): their rows are the fill value"
 
 
@@ -139,23 +132,22 @@ def _fill(file: Hdf5File, name: str) -> np.ndarray:
 def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
     def read(start: int, stop: int, out: np.ndarray) -> None:
         # Not read_direct: h5py itself knows forms of numbers that HDF5 does not convert to those of `out`.
-        out[...] = file.kept()[info.name][start:stop]
+        out[...] = file.held_open()[info.name][start:stop]
 
     def read_box(box: Box, out: np.ndarray) -> None:
-        dataset = file.kept()[info.name]
+        dataset = file.held_open()[info.name]
         # The axes of an array type follow those of the dataset, and are no part of its selection.
         inner = (slice(None),) * dataset.ndim + box[dataset.ndim :]
         out[...] = dataset[box[: dataset.ndim]][inner]
 
+    chunk_shape = info.chunk_shape
     return LibraryReader(
         read,
         shape=info.shape,
         dtype=info.dtype,
-        chunk_rows=None if info.chunk_shape is None else info.chunk_shape[0],
+        chunk_rows=chunk_shape[0] if chunk_shape else None,
         store=file.path,
         array=info.name,
-        chunk_geometry=None
-        if info.chunk_shape is None
-        else ChunkGeometry(info.chunk_shape, tuple(range(len(info.shape)))),
-        read_box=None if info.chunk_shape is None else read_box,
+        chunk_geometry=ChunkGeometry(chunk_shape, tuple(range(len(info.shape)))) if chunk_shape else None,
+        read_box=read_box if chunk_shape else None,
     )

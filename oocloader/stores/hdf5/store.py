@@ -83,9 +83,11 @@ class _Walk:
         self.listing.arrays.append(StoredArray(info, make, store=self.file.path, notice=notice))
 
     def _is_sparse(self, name: str, group: h5py.Group) -> bool:
-        data = group.get("data")
-        known = isinstance(data, h5py.Dataset) and data.dtype.kind in "biufc"
-        dtype = native(data.dtype) if known else np.dtype("V")
+        def dtype() -> np.dtype[Any]:
+            data = group.get("data")
+            known = isinstance(data, h5py.Dataset) and data.dtype.kind in "biufc"
+            return native(data.dtype) if known else np.dtype("V")
+
         return self.listing.add_sparse(name, _attributes(group), group.keys(), dtype)
 
 

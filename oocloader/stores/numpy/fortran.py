@@ -8,18 +8,58 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from oocloader.memory import Cost, banded_cost
 from oocloader.metrics import Counters
 from oocloader.order import RowSpan
 from oocloader.reading import JOB_NBYTES, Box, ChunkGeometry, FileReader, Files, Job, Target, runs_of
+from oocloader.sizes import nbytes_of_row
 
-BAND_NBYTES = 32 << 20
+_BAND_NBYTES = 32 << 20
 # Pieces of neighbouring runs this close are read with one call: each call costs more than the bytes between.
 _GAP_NBYTES = 16 << 10
+
+
+def band_rows(shape: Sequence[int], dtype: np.dtype) -> int:
+    """Rows of such an array that are read together."""
+    return min(shape[0], max(1, _BAND_NBYTES // nbytes_of_row(shape, dtype)))
+
+
+def places_of_runs(shape: Sequence[int]) -> np.ndarray:
+    """Position in a row, C order, of each run.
+
+    >>> places_of_runs((100, 2, 3))
+    array([0, 3, 1, 4, 2, 5])
+    """
+    return np.arange(math.prod(shape[1:])).reshape(shape[1:]).ravel(order="F")
+
+
+def geometry_of_runs(shape: Sequence[int]) -> ChunkGeometry:
+    """What lies together in such an array: nothing but runs."""
+    return ChunkGeometry((1,) * len(shape), tuple(reversed(range(len(shape)))))
+
+
+def read_runs(
+    read: Callable[[int, np.ndarray], object],
+    box: Box,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    out: np.ndarray,
+) -> None:
+    """Fill `out` with a box, its axes reversed: `read(offset, part)` for each run of bytes in the array.
+
+    `dtype` is that of the file; `out` has native byte order.
+    """
+    offsets, run = runs_of(box[::-1], shape[::-1], dtype.itemsize)
+    flat = out.reshape(-1).view(np.uint8)
+    for at, offset in enumerate(offsets.tolist()):
+        read(offset, flat[at * run : (at + 1) * run])
+    if dtype != out.dtype:
+        out.byteswap(inplace=True)
 
 
 class FortranReader:
@@ -35,12 +75,9 @@ class FortranReader:
         self._offset = offset
         self.shape = shape
         self.dtype = dtype.newbyteorder("=")
-        elements = math.prod(shape[1:])
-        # Position in a row, C order, of each run.
-        self._places = np.arange(elements).reshape(shape[1:]).ravel(order="F")
-        row_nbytes = elements * dtype.itemsize
-        self.chunk_rows: int | None = min(shape[0], max(1, BAND_NBYTES // row_nbytes))
-        self.scratch_nbytes = JOB_NBYTES + self.chunk_rows * row_nbytes
+        self._places = places_of_runs(shape)
+        self.chunk_rows: int | None = band_rows(shape, dtype)
+        self.scratch_nbytes = JOB_NBYTES + self.chunk_rows * nbytes_of_row(shape, dtype)
 
     def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         assert self.chunk_rows is not None
@@ -54,8 +91,7 @@ class FortranReader:
 
     @property
     def chunk_geometry(self) -> ChunkGeometry:
-        axes = range(len(self.shape))
-        return ChunkGeometry((1,) * len(axes), tuple(reversed(axes)))
+        return geometry_of_runs(self.shape)
 
     @property
     def run_nbytes(self) -> int:
@@ -65,13 +101,14 @@ class FortranReader:
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
         """Fill `out` with a box, its axes reversed: one call for each run of bytes in the file."""
-        offsets, run = runs_of(box[::-1], self.shape[::-1], self.dtype.itemsize)
-        flat = out.reshape(-1).view(np.uint8)
         with self._files.opened(0) as fd:
-            for at, offset in enumerate(offsets.tolist()):
-                self._files.read(fd, 0, self._offset + offset, flat[at * run : (at + 1) * run])
-        if self._stored_dtype != self.dtype:
-            out.byteswap(inplace=True)
+            read_runs(
+                lambda offset, part: self._files.read(fd, 0, self._offset + offset, part),
+                box,
+                self.shape,
+                self._stored_dtype,
+                out,
+            )
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
         return None
@@ -116,24 +153,20 @@ class FortranReader:
                     span = np.empty((last - first - 1) * run_nbytes + (hi - lo) * itemsize, np.uint8)
                     calls = self._files.read(fd, 0, begin, span)
                     total = span.nbytes
-                    found = np.lib.stride_tricks.as_strided(
-                        span[: (hi - lo) * itemsize].view(self._stored_dtype),
-                        (last - first, hi - lo),
-                        (run_nbytes, itemsize),
-                    )
+                    wanted = span[: (hi - lo) * itemsize].view(self._stored_dtype)
+                    runs = as_strided(wanted, (last - first, hi - lo), (run_nbytes, itemsize))
                 else:
-                    found = np.empty((last - first, hi - lo), self._stored_dtype)
-                    total = found.nbytes
-                    for run in range(last - first):
-                        span = found[run].view(np.uint8)
-                        calls += self._files.read(fd, 0, begin + run * run_nbytes, span)
+                    runs = np.empty((last - first, hi - lo), self._stored_dtype)
+                    total = runs.nbytes
+                    for number, run in enumerate(runs):
+                        calls += self._files.read(fd, 0, begin + number * run_nbytes, run.view(np.uint8))
             read_at = time.perf_counter()
             flat = out.reshape(hi - lo, -1)
-            flat[:, self._places[first:last]] = found.T
+            flat[:, self._places[first:last]] = runs.T
             counters.add(
                 read_calls=calls,
                 read_bytes=total,
-                copied_bytes=found.nbytes,
+                copied_bytes=runs.nbytes,
                 read_s=read_at - began,
                 gather_s=time.perf_counter() - read_at,
             )

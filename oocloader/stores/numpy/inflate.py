@@ -10,6 +10,7 @@ import numpy as np
 
 from oocloader.errors import CorruptChunkError
 from oocloader.reading import FileReader
+from oocloader.stores.base.zipped import Member
 
 # Small, since each checkpoint keeps the input that its decompressor has not taken yet.
 _INPUT_NBYTES = 16 << 10
@@ -20,7 +21,7 @@ _CHECKPOINTS = 128
 
 
 @dataclass(slots=True)
-class _Point:
+class _Checkpoint:
     """A decompressor that has given `out` bytes and next takes the byte at `taken`, both from the start."""
 
     out: int
@@ -28,84 +29,70 @@ class _Point:
     # zlib.decompressobj returns an object whose type has no public name.
     decompressor: zlib._Decompress
 
-    def copy(self) -> _Point:
-        return _Point(self.out, self.taken, self.decompressor.copy())
+    def copy(self) -> _Checkpoint:
+        return _Checkpoint(self.out, self.taken, self.decompressor.copy())
 
 
 class InflatedBytes:
-    """`stored` deflated bytes at `offset` of the only file, `nbytes` when unpacked. Not thread-safe.
+    """The bytes of a deflated `member`, which begin at `offset` of the only file. Not thread-safe.
 
     Going forward decodes every byte once; a decompressor is kept every few megabytes to go back to. The
-    checksum `crc` is verified when the end is reached.
+    checksum is verified when the end is reached. `store` and `array` are for messages.
     """
 
-    def __init__(
-        self, files: FileReader, *, offset: int, stored: int, nbytes: int, crc: int, store: str, array: str
-    ) -> None:
+    def __init__(self, files: FileReader, member: Member, offset: int, *, store: str, array: str) -> None:
         self._files = files
+        self._member = member
         self._offset = offset
-        self._stored = stored
-        self._nbytes = nbytes
-        self._crc = crc
         self._store = store
         self._array = array
-        self._spacing = max(_MIN_SPACING_NBYTES, nbytes // _CHECKPOINTS)
-        self._points = [_Point(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))]
-        self._at = self._points[0].copy()
+        self._spacing = max(_MIN_SPACING_NBYTES, member.nbytes // _CHECKPOINTS)
+        self._checkpoints = [_Checkpoint(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))]
+        self._at = self._checkpoints[0].copy()
         self._summed = 0
         self._sum = 0
 
     def read(self, position: int, out: np.ndarray) -> None:
         """Fill `out`, uint8 (n,), with the unpacked bytes from `position`. Raises `CorruptChunkError`."""
-        nearest = max((point for point in self._points if point.out <= position), key=lambda point: point.out)
+        nearest = next(point for point in reversed(self._checkpoints) if point.out <= position)
         if self._at.out > position or nearest.out > self._at.out:
             self._at = nearest.copy()
         done = 0
         with self._files.opened(0) as fd:
             while done < out.nbytes:
-                wanted = position + done
-                if self._at.out < wanted:
-                    self._next(fd, wanted - self._at.out)
-                    continue
-                got = self._next(fd, out.nbytes - done)
-                out[done : done + len(got)] = np.frombuffer(got, np.uint8)
-                done += len(got)
+                skipped = position - self._at.out
+                data = self._next(fd, skipped if skipped > 0 else out.nbytes - done)
+                if skipped <= 0:
+                    out[done : done + len(data)] = np.frombuffer(data, np.uint8)
+                    done += len(data)
 
     def _next(self, fd: int, at_most: int) -> bytes:
         """The next bytes, at least one."""
         at = self._at
         # Stopping at checkpoints keeps them in step, whatever pieces are asked for.
-        until_point = self._spacing - at.out % self._spacing
-        at_most = min(at_most, until_point, _OUTPUT_NBYTES)
-        got = b""
-        while not got:
-            left = self._stored - at.taken
-            piece = os.pread(fd, min(_INPUT_NBYTES, left), self._offset + at.taken)
+        at_most = min(at_most, self._spacing - at.out % self._spacing, _OUTPUT_NBYTES)
+        data = b""
+        while not data:
+            piece = os.pread(fd, min(_INPUT_NBYTES, self._member.stored - at.taken), self._offset + at.taken)
             try:
-                got = at.decompressor.decompress(piece, at_most)
+                data = at.decompressor.decompress(piece, at_most)
             except zlib.error as error:
                 raise self._damaged(str(error)) from error
             at.taken += len(piece) - len(at.decompressor.unconsumed_tail)
-            if not got and (at.decompressor.eof or not piece):
-                raise self._damaged(f"it unpacks to {at.out} bytes, expected {self._nbytes}")
-        self._verify(at.out, got)
-        at.out += len(got)
-        if at.out % self._spacing == 0 and at.out > self._points[-1].out:
-            self._points.append(at.copy())
-        return got
+            if not data and (at.decompressor.eof or not piece):
+                raise self._damaged(f"it unpacks to {at.out} bytes, expected {self._member.nbytes}")
+        self._verify(data[self._summed - at.out :])
+        at.out += len(data)
+        if at.out % self._spacing == 0 and at.out > self._checkpoints[-1].out:
+            self._checkpoints.append(at.copy())
+        return data
 
-    def _verify(self, position: int, got: bytes) -> None:
-        fresh = got[self._summed - position :] if position <= self._summed else b""
-        if not fresh:
-            return
-        self._sum = zlib.crc32(fresh, self._sum)
-        self._summed += len(fresh)
-        if self._summed == self._nbytes and self._sum != self._crc:
+    def _verify(self, unsummed: bytes) -> None:
+        self._sum = zlib.crc32(unsummed, self._sum)
+        self._summed += len(unsummed)
+        if unsummed and self._summed == self._member.nbytes and self._sum != self._member.crc:
             raise self._damaged("its checksum (CRC-32) is wrong")
 
     def _damaged(self, reason: str) -> CorruptChunkError:
-        return CorruptChunkError(
-            f"{self._store}: array {self._array!r} is damaged: {reason}; restore the file from a copy",
-            file=self._store,
-            array=self._array,
-        )
+        what = f"{self._store}: array {self._array!r} is damaged: {reason}; restore the file from a copy"
+        return CorruptChunkError(what, file=self._store, array=self._array)

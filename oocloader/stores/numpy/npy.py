@@ -45,10 +45,10 @@ def read_header(stream: IO[bytes], where: str) -> Header:
     """
 
     def take(count: int) -> bytes:
-        found = stream.read(count)
-        if len(found) < count:
+        data = stream.read(count)
+        if len(data) < count:
             raise StoreError(f"{where}: the .npy header is cut short; the file is truncated", file=where)
-        return found
+        return data
 
     magic = take(8)
     if magic[:6] != MAGIC:
@@ -72,15 +72,15 @@ def read_header(stream: IO[bytes], where: str) -> Header:
 
 def _parse(text: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     # Python 2 wrote long integers, such as (10L, 3L).
-    found = ast.literal_eval(_LONG_SUFFIX.sub("", text).strip())
-    shape, fortran = found["shape"], found["fortran_order"]
+    header = ast.literal_eval(_LONG_SUFFIX.sub("", text).strip())
+    shape, fortran = header["shape"], header["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"shape {shape!r}")
     if not isinstance(fortran, bool):
         raise TypeError(f"fortran_order {fortran!r}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # dtypes that NumPy is about to drop still have to be named
-        dtype = np.lib.format.descr_to_dtype(found["descr"])
+        dtype = np.lib.format.descr_to_dtype(header["descr"])
     return shape, dtype, fortran
 
 
@@ -127,13 +127,10 @@ def open_npy(path: str) -> Store:
         what = f"{path}: its dtype is object (pickled Python objects): it is never unpickled; save"
         what += " its numbers as an array of a number type, such as np.stack(list_of_equal_arrays)"
         raise UnsupportedArrayError(what, file=path, array=name)
-    expected, found = header.nbytes + header.data_nbytes, int(files.size[0])
-    if found < expected:
-        raise StoreError(
-            f"{path}: the file is truncated: it has {found} bytes and {expected} are expected "
-            f"for {header.dtype} {header.shape}",
-            file=path,
-        )
+    expected, size = header.nbytes + header.data_nbytes, int(files.size[0])
+    if size < expected:
+        what = f"{path}: the file is truncated: it has {size} bytes and {expected} are expected"
+        raise StoreError(f"{what} for {header.dtype} {header.shape}", file=path)
     info = described(name, header)
     make = None if info.reader == "none" else direct_reader(name, header, files, 0)
     return Store(path, [StoredArray(info, make, store=path)])

@@ -11,7 +11,7 @@ import numpy as np
 
 from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
 from oocloader.paths import local_path
-from oocloader.reading import ChunkReader, Files, Layout, RowReader
+from oocloader.reading import ChunkReader, Files, Layout
 from oocloader.sizes import nbytes_of_row
 from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
 from oocloader.stores.numpy.npy import MAGIC
@@ -27,15 +27,15 @@ def raw_shape(shape: Any) -> tuple[int, ...]:
     """
     try:
         parts = shape.split(",") if isinstance(shape, str) else shape
-        found = tuple(int(part) if isinstance(part, str) else operator.index(part) for part in parts)
+        numbers = tuple(int(part) if isinstance(part, str) else operator.index(part) for part in parts)
     except (TypeError, ValueError):
-        found = ()
-    if not found or any(n < 1 for n in found[1:]) or (found[0] < 1 and found[0] != -1):
+        numbers = ()
+    if not numbers or any(n < 1 for n in numbers[1:]) or (numbers[0] < 1 and numbers[0] != -1):
         raise SettingError(
             f"shape: expected whole numbers of at least 1 such as 1000,64,64 (the first may be -1: as many"
             f" rows as the file has), got {shape!r}"
         )
-    return found
+    return numbers
 
 
 def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
@@ -59,24 +59,21 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
     kind = next((kind for magic, kind in _KNOWN.items() if head.startswith(magic)), None)
     if kind is not None:
         raise SettingError(f"shape: {path} is {kind}, which has a shape of its own; leave it out", file=path)
-    found = int(files.size[0])
+    size = int(files.size[0])
     row_nbytes = nbytes_of_row(shape, dtype)
-    rows = found // row_nbytes if shape[0] == -1 else shape[0]
+    rows = size // row_nbytes if shape[0] == -1 else shape[0]
     whole = (rows, *shape[1:])
     name = os.path.splitext(os.path.basename(path))[0]
-    if found != rows * row_nbytes or rows == 0:
+    if size != rows * row_nbytes or rows == 0:
         expected = f"a multiple of {row_nbytes:,}" if shape[0] == -1 else f"{rows * row_nbytes:,}"
         raise DataError(
-            f"{path}: has {found:,} bytes, but {expected} are expected for {dtype} {tuple(shape)};"
+            f"{path}: has {size:,} bytes, but {expected} are expected for {dtype} {tuple(shape)};"
             " check shape and dtype (a header in front has to be cut off first)",
             file=path,
         )
     reason = refusal(dtype, whole)
     if reason:
         raise UnsupportedArrayError(f"{path}: cannot be loaded: {reason}", file=path, array=name)
-    info = ArrayInfo(name, whole, native(dtype), stored_nbytes=found)
-
-    def make() -> RowReader:
-        return ChunkReader(Layout.contiguous(name, whole, dtype, files, 0))
-
-    return Store(path, [StoredArray(info, make, store=path)])
+    info = ArrayInfo(name, whole, native(dtype), stored_nbytes=size)
+    layout = Layout.contiguous(name, whole, dtype, files, 0)
+    return Store(path, [StoredArray(info, lambda: ChunkReader(layout), store=path)])

@@ -47,11 +47,11 @@ class Keys:
         """
         number = "(?:0|[1-9][0-9]{0,17})"
         pattern = re.compile(re.escape(self.prefix) + f"({re.escape(self.separator).join([number] * ndim)})")
-        found = [(i, match[1]) for i, key in enumerate(keys) if (match := pattern.fullmatch(key))]
-        if not found:
+        named = [(i, match[1]) for i, key in enumerate(keys) if (match := pattern.fullmatch(key))]
+        if not named:
             return np.zeros(0, np.int64), np.zeros((0, ndim), np.int64)
-        text = " ".join(numbers for _, numbers in found).replace(self.separator, " ")
-        which = np.array([i for i, _ in found], np.int64)
+        text = " ".join(numbers for _, numbers in named).replace(self.separator, " ")
+        which = np.array([i for i, _ in named], np.int64)
         return which, np.fromstring(text, np.int64, sep=" ").reshape(-1, ndim)
 
 
@@ -95,34 +95,22 @@ class ArrayMetadata:
 def parse_json(text: bytes) -> dict[str, Any]:
     """A JSON object. Raises `BadMetadata`."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadMetadata(f"it is not valid JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadMetadata("it is not a JSON object")
-    return found
+    return document
 
 
 def parse_v2(document: Mapping[str, Any], attrs: Mapping[str, Any]) -> ArrayMetadata:
     """What a `.zarray` says, `attrs` being its `.zattrs`. Raises `BadMetadata`."""
     shape, chunk_shape = _lengths(document, "shape"), _lengths(document, "chunks")
     dtype, refused = _v2_dtype(document.get("dtype"), _entries(document, "filters"))
-    separator = document.get("dimension_separator", ".")
-    if separator not in (".", "/"):
-        raise BadMetadata(f"its dimension separator is {separator!r}")
-    return _checked(
-        ArrayMetadata(
-            version=2,
-            shape=shape,
-            chunk_shape=chunk_shape,
-            dtype=dtype,
-            fill=np.zeros((), dtype) if refused else fill_value(document.get("fill_value"), dtype),
-            keys=Keys("", separator),
-            attrs=attrs,
-            document=document,
-            refused=refused or refusal(dtype, shape),
-        )
-    )
+    keys = Keys("", _separator(document.get("dimension_separator", "."), "dimension separator"))
+    fill = _fill(document, dtype, refused)
+    refused = refused or refusal(dtype, shape)
+    return _checked(ArrayMetadata(2, shape, chunk_shape, dtype, fill, keys, attrs, document, refused))
 
 
 def parse_v3(document: Mapping[str, Any]) -> ArrayMetadata:
@@ -138,81 +126,70 @@ def parse_v3(document: Mapping[str, Any]) -> ArrayMetadata:
         unusual = unusual or f"its chunk grid is {grid_name}"
     keys_name, options = _named(document.get("chunk_key_encoding"), "chunk key encoding")
     keys = Keys("", ".")
-    if keys_name in ("default", "v2"):
-        separator = options.get("separator", "/" if keys_name == "default" else ".")
-        if separator not in (".", "/"):
-            raise BadMetadata(f"its key separator is {separator!r}")
-        keys = Keys(f"c{separator}" if keys_name == "default" else "", separator)
+    if keys_name == "default":
+        separator = _separator(options.get("separator", "/"), "key separator")
+        keys = Keys(f"c{separator}", separator)
+    elif keys_name == "v2":
+        keys = Keys("", _separator(options.get("separator", "."), "key separator"))
     else:
         unusual = unusual or f"its chunk key encoding is {keys_name}"
-    attrs = document.get("attributes") or {}
+    attrs = document.get("attributes")
+    attrs = attrs if isinstance(attrs, dict) else {}
+    fill = _fill(document, dtype, refused)
+    refused = refused or refusal(dtype, shape)
     return _checked(
-        ArrayMetadata(
-            version=3,
-            shape=shape,
-            chunk_shape=chunk_shape,
-            dtype=dtype,
-            fill=np.zeros((), dtype) if refused else fill_value(document.get("fill_value"), dtype),
-            keys=keys,
-            attrs=attrs if isinstance(attrs, dict) else {},
-            document=document,
-            refused=refused or refusal(dtype, shape),
-            unusual=unusual,
-        )
+        ArrayMetadata(3, shape, chunk_shape, dtype, fill, keys, attrs, document, refused, unusual)
     )
 
 
-def _checked(found: ArrayMetadata) -> ArrayMetadata:
-    if len(found.shape) != len(found.chunk_shape):
-        raise BadMetadata(f"its shape {found.shape} and chunk shape {found.chunk_shape} differ in length")
-    if not found.refused and 0 in found.chunk_shape:
-        raise BadMetadata(f"its chunk shape is {found.chunk_shape}")
-    return found
+def _separator(separator: Any, what: str) -> str:
+    if separator not in (".", "/"):
+        raise BadMetadata(f"its {what} is {separator!r}")
+    return str(separator)
+
+
+def _fill(document: Mapping[str, Any], dtype: np.dtype[Any], refused: str) -> np.ndarray:
+    return np.zeros((), dtype) if refused else fill_value(document.get("fill_value"), dtype)
+
+
+def _checked(metadata: ArrayMetadata) -> ArrayMetadata:
+    shape, chunk_shape = metadata.shape, metadata.chunk_shape
+    if len(shape) != len(chunk_shape):
+        raise BadMetadata(f"its shape {shape} and chunk shape {chunk_shape} differ in length")
+    if not metadata.refused and 0 in chunk_shape:
+        raise BadMetadata(f"its chunk shape is {chunk_shape}")
+    return metadata
 
 
 def _lengths(document: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    found = document.get(name)
-    if not isinstance(found, list) or not all(type(n) is int and 0 <= n < 2**63 for n in found):
-        raise BadMetadata(f"its {name} is {found!r}")
-    return tuple(found)
+    lengths = document.get(name)
+    if not isinstance(lengths, list) or not all(type(n) is int and 0 <= n < 2**63 for n in lengths):
+        raise BadMetadata(f"its {name} is {lengths!r}")
+    return tuple(lengths)
 
 
 def _entries(document: Mapping[str, Any], name: str) -> list[Any]:
     """A list that may be left out."""
-    found = document.get(name)
-    if found is None:
-        return []
-    if not isinstance(found, list):
-        raise BadMetadata(f"its {name} are {found!r}")
-    return found
+    entries = document.get(name)
+    if entries is not None and not isinstance(entries, list):
+        raise BadMetadata(f"its {name} are {entries!r}")
+    return entries or []
 
 
-def _named(found: Any, what: str) -> tuple[str, Mapping[str, Any]]:
+def _named(entry: Any, what: str) -> tuple[str, Mapping[str, Any]]:
     """Name and configuration of an extension point; a string is a name without configuration."""
-    if isinstance(found, str):
-        return found, {}
-    if isinstance(found, dict) and isinstance(found.get("name"), str):
-        configuration = found.get("configuration") or {}
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+        configuration = entry.get("configuration") or {}
         if isinstance(configuration, dict):
-            return found["name"], configuration
-    raise BadMetadata(f"its {what} is {found!r}")
+            return entry["name"], configuration
+    raise BadMetadata(f"its {what} is {entry!r}")
 
 
-_V3_KEYS = frozenset(
-    {
-        "attributes",
-        "chunk_grid",
-        "chunk_key_encoding",
-        "codecs",
-        "consolidated_metadata",
-        "data_type",
-        "dimension_names",
-        "fill_value",
-        "node_type",
-        "shape",
-        "storage_transformers",
-        "zarr_format",
-    }
+_V3_MEMBERS = re.compile(
+    "attributes|chunk_grid|chunk_key_encoding|codecs|consolidated_metadata|data_type|dimension_names"
+    "|fill_value|node_type|shape|storage_transformers|zarr_format"
 )
 
 
@@ -220,20 +197,18 @@ def _v3_extensions(document: Mapping[str, Any]) -> str:
     if document.get("storage_transformers"):
         return "it has storage transformers"
     for name, value in document.items():
-        if name not in _V3_KEYS and not (isinstance(value, dict) and value.get("must_understand") is False):
+        optional = isinstance(value, dict) and value.get("must_understand") is False
+        if not optional and not _V3_MEMBERS.fullmatch(name):
             return f"it has the extension {name!r}"
     return ""
 
 
-def _v2_dtype(found: Any, filters: Sequence[Any]) -> tuple[np.dtype[Any], str]:
+def _v2_dtype(value: Any, filters: Sequence[Any]) -> tuple[np.dtype[Any], str]:
     """The dtype, and why its values cannot be loaded where NumPy's dtype does not tell."""
     try:
-        if isinstance(found, list):
-            dtype = np.dtype([tuple(field) for field in found])
-        else:
-            dtype = np.dtype(found)
+        dtype = np.dtype([tuple(field) for field in value] if isinstance(value, list) else value)
     except (TypeError, ValueError) as error:
-        raise BadMetadata(f"its dtype is {found!r}") from error
+        raise BadMetadata(f"its dtype is {value!r}") from error
     named = [entry.get("id") for entry in filters if isinstance(entry, dict)]
     if dtype.kind == "O" and "vlen-utf8" in named:
         return dtype, f"its dtype is string (of varying length): {STRING_REMEDY}"
@@ -242,8 +217,8 @@ def _v2_dtype(found: Any, filters: Sequence[Any]) -> tuple[np.dtype[Any], str]:
     return dtype, ""
 
 
-def _v3_dtype(found: Any) -> tuple[np.dtype[Any], str]:
-    name, _ = _named(found, "data type")
+def _v3_dtype(value: Any) -> tuple[np.dtype[Any], str]:
+    name, _ = _named(value, "data type")
     if name in _V3_NUMBERS:
         return np.dtype(_V3_NUMBERS[name]), ""
     other = np.dtype(object)
@@ -252,55 +227,55 @@ def _v3_dtype(found: Any) -> tuple[np.dtype[Any], str]:
     if name in ("numpy.datetime64", "numpy.timedelta64"):
         return other, f"its dtype is {name}: write it as integers or as floats"
     if name in ("structured", "struct"):
-        fields = ", ".join(_fields(found))
+        fields = ", ".join(_fields(value))
         return other, f"its dtype is compound, with fields {fields}: write the field you want as an array"
     return other, f"its data type is {name}, which TensorFlow does not have or has no agreed form in Zarr"
 
 
-def _fields(found: Any) -> list[str]:
-    _, configuration = _named(found, "data type")
+def _fields(value: Any) -> list[str]:
+    _, configuration = _named(value, "data type")
     fields = _entries(configuration, "fields")
     names = (field.get("name") if isinstance(field, dict) else next(iter(field), None) for field in fields)
     return [str(name) for name in names]
 
 
-def fill_value(found: Any, dtype: np.dtype[Any]) -> np.ndarray:
+def fill_value(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """The value for chunks that were not written, 0-d, its bits kept (NaN payloads). Raises `BadMetadata`.
 
     >>> hex(int(fill_value("0x7fc00001", np.dtype("f4")).view("u4")))
     '0x7fc00001'
     """
-    if found is None or dtype.kind not in "biufc":
+    if value is None or dtype.kind not in "biufc":
         return np.zeros((), dtype)
     try:
         if dtype.kind == "c":
-            real, imaginary = found if isinstance(found, list) else (found, 0.0)
+            real, imaginary = value if isinstance(value, list) else (value, 0.0)
             parts = np.dtype(f"{dtype.str[0]}f{dtype.itemsize // 2}")
             both = np.array([_float(real, parts), _float(imaginary, parts)], parts)
             return both.view(dtype).reshape(())
         if dtype.kind == "f":
-            return _float(found, dtype)
-        value = bool(found) if dtype.kind == "b" and found in (0, 1) else _integer(found)
-        return np.array(value, dtype)
+            return _float(value, dtype)
+        is_bool = dtype.kind == "b" and value in (0, 1)
+        return np.array(bool(value) if is_bool else _integer(value), dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadMetadata(f"its fill value {found!r} is no {dtype}") from error
+        raise BadMetadata(f"its fill value {value!r} is no {dtype}") from error
 
 
-def _float(found: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    if isinstance(found, str) and _HEX.fullmatch(found):
-        bits = int(found, 16)
+def _float(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    if isinstance(value, str) and _HEX.fullmatch(value):
+        bits = int(value, 16)
         return np.array(bits, f"{dtype.str[0]}u{dtype.itemsize}").view(dtype)
-    if isinstance(found, str):
-        if found not in _NAMED_FLOATS:
-            raise ValueError(found)
-        return np.array(_NAMED_FLOATS[found], dtype)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(found)
+    if isinstance(value, str):
+        if value not in _NAMED_FLOATS:
+            raise ValueError(value)
+        return np.array(_NAMED_FLOATS[value], dtype)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(value)
     with np.errstate(over="ignore"):
-        return np.array(found, dtype)
+        return np.array(value, dtype)
 
 
-def _integer(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int | float) or found != int(found):
-        raise TypeError(found)
-    return int(found)
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise TypeError(value)
+    return int(value)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from oocloader.codecs import NoChain
 from oocloader.codecs import zarr as codecs
 from oocloader.errors import StoreError
@@ -72,9 +70,7 @@ class _Walk:
                 raise StoreError(what, file=self.tree.path) from error
             self.listing.add_unreadable(prefix[:-1], f"its metadata is damaged: {error}")
             return
-        if attrs is None:
-            return
-        if prefix and self.listing.add_sparse(prefix[:-1], attrs, folders, np.dtype("V")):
+        if attrs is None or (prefix and self.listing.add_sparse(prefix[:-1], attrs, folders)):
             return
         for name in folders:
             if self.barren < _BARREN_FOLDERS:
@@ -130,8 +126,10 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
         reason=metadata.refused,
     )
     try:
-        objects = tree.objects(prefix, _below(metadata))
-        if metadata.shape and 0 not in metadata.chunk_shape:
+        keys, countable = metadata.keys, 0 not in metadata.chunk_shape
+        below = Below.of(keys.prefix, keys.separator, metadata.grid) if countable else Below()
+        objects = tree.objects(prefix, below)
+        if metadata.shape and countable:
             which, _ = stored_chunks(metadata, objects)
             info = replace(info, stored_nbytes=int(objects.stored[which].sum()))
         if metadata.refused:
@@ -154,12 +152,6 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
         store=tree.path,
         notice=packed_notice(info.attrs, info.dtype),
     )
-
-
-def _below(metadata: ArrayMetadata) -> Below:
-    if 0 in metadata.chunk_shape:
-        return Below()
-    return Below.of(metadata.keys.prefix, metadata.keys.separator, metadata.grid)
 
 
 def _decoding(metadata: ArrayMetadata) -> codecs.Decoding | codecs.Sharding:

@@ -79,8 +79,8 @@ class FolderTree:
         self.path = os.path.abspath(path)
 
     def identity(self, prefix: str) -> object:
-        found = os.stat(os.path.join(self.path, prefix))
-        return found.st_dev, found.st_ino
+        folder = os.stat(os.path.join(self.path, prefix))
+        return folder.st_dev, folder.st_ino
 
     def children(self, prefix: str) -> tuple[list[str], list[str]]:
         folders: list[str] = []
@@ -97,15 +97,14 @@ class FolderTree:
     def objects(self, prefix: str, below: Below) -> Objects:
         root = os.path.abspath(os.path.join(self.path, prefix))
         keys: list[str] = []
-        sizes: list[int] = []
-        times: list[int] = []
-        for key, found in _files_below(root, below):
+        states: list[tuple[int, int]] = []
+        for key, state in _files_below(root, below):
             keys.append(key)
-            sizes.append(found.st_size)
-            times.append(found.st_mtime_ns)
-        size = np.array(sizes, np.int64)
-        files = Files(root, keys, size, np.array(times, np.int64))
-        return Objects(keys, files, np.arange(len(keys), dtype=np.int32), np.zeros(len(keys), np.int64), size)
+            states.append((state.st_size, state.st_mtime_ns))
+        count = len(keys)
+        size, mtime_ns = np.ascontiguousarray(np.array(states, np.int64).reshape(count, 2).T)
+        files = Files(root, keys, size, mtime_ns)
+        return Objects(keys, files, np.arange(count, dtype=np.int32), np.zeros(count, np.int64), size)
 
 
 def _files_below(root: str, below: Below) -> Iterator[tuple[str, os.stat_result]]:
@@ -158,22 +157,19 @@ class ZipTree:
         return read_member(self.path, self._members[key])
 
     def objects(self, prefix: str, below: Below) -> Objects:
-        found = [member for member in self._below(prefix) if member.name[-1:].isdecimal()]
-        packed = {method_name(member.method) for member in found if member.method != 0}
-        offsets = np.zeros(len(found), np.int64)
+        members = [member for member in self._below(prefix) if member.name[-1:].isdecimal()]
+        packed = {method_name(member.method) for member in members if member.method != 0}
+        offsets = np.zeros(len(members), np.int64)
         if not packed:
-            fd = os.open(self.path, os.O_RDONLY)
-            try:
-                offsets[:] = [data_offset(fd, member, self.path) for member in found]
-            finally:
-                os.close(fd)
-        sizes = np.array([member.stored for member in found], np.int64)
+            with open(self.path, "rb") as file:
+                offsets[:] = [data_offset(file.fileno(), member, self.path) for member in members]
+        sizes = np.array([member.stored for member in members], np.int64)
         if not packed and (offsets + sizes > self._files.size[0]).any():
             raise StoreError(f"{self.path}: the zip archive is truncated", file=self.path)
         return Objects(
-            [member.name[len(prefix) :] for member in found],
+            [member.name[len(prefix) :] for member in members],
             self._files,
-            np.zeros(len(found), np.int32),
+            np.zeros(len(members), np.int32),
             offsets,
             sizes,
             f"members of the zip archive are compressed ({', '.join(sorted(packed))})" if packed else "",

@@ -7,6 +7,7 @@ import os
 import struct
 import warnings
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_column_order_is_read_in_bands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gap_nbytes: int
 ) -> None:
     """Small limits stand for large files: several bands and jobs, with and without gaps read."""
-    monkeypatch.setattr(fortran, "BAND_NBYTES", 4000)
+    monkeypatch.setattr(fortran, "_BAND_NBYTES", 4000)
     monkeypatch.setattr(fortran, "JOB_NBYTES", 1000)
     monkeypatch.setattr(fortran, "_GAP_NBYTES", gap_nbytes)
     array = np.asfortranarray(rows_array(101, "<i4", sample_shape=(5, 7)))
@@ -123,7 +124,7 @@ def test_column_order_does_not_pass_over_the_file_for_every_band(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fortran, "_GAP_NBYTES", 0)
-    monkeypatch.setattr(fortran, "BAND_NBYTES", 40 * 35)
+    monkeypatch.setattr(fortran, "_BAND_NBYTES", 40 * 35)
     array = np.asfortranarray(rows_array(200, "u1", sample_shape=(5, 7)))
     path = save(tmp_path / "x.npy", array)
     read: list[int] = []
@@ -318,7 +319,7 @@ class TestNpz:
             store["x"].read(0, 40_000)
 
     def test_column_order_in_pieces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(npz, "BAND_NBYTES", 1000)
+        monkeypatch.setattr(fortran, "_BAND_NBYTES", 1000)
         monkeypatch.setattr(npz, "_PIECE_NBYTES", 700)
         x = np.asfortranarray(rows_array(50, "<i4", sample_shape=(3, 4)))
         np.savez_compressed(tmp_path / "pack.npz", x=x)
@@ -347,17 +348,12 @@ class TestInflatedBytes:
     @staticmethod
     def open(path: Path, crc: int | None = None) -> inflate.InflatedBytes:
         member = zipped.members(str(path))["x"]
+        if crc is not None:
+            member = replace(member, crc=crc)
         with open(path, "rb") as stream:
             offset = zipped.data_offset(stream.fileno(), member, str(path))
-        return inflate.InflatedBytes(
-            FileReader(Files.of(str(path))),
-            offset=offset,
-            stored=member.stored,
-            nbytes=member.nbytes,
-            crc=member.crc if crc is None else crc,
-            store=str(path),
-            array="x",
-        )
+        file = FileReader(Files.of(str(path)))
+        return inflate.InflatedBytes(file, member, offset, store=str(path), array="x")
 
     def test_any_order_of_reads(self, inflated: inflate.InflatedBytes, plain: np.ndarray) -> None:
         places = [(0, 10), (299_990, 10), (5, 100_000), (150_000, 1), (20_000, 20_000), (0, 300_000), (1, 1)]
