@@ -4,9 +4,4 @@ from __future__ import annotations
 
 from oocloader.codecs.chain import Chain, CodecError, NoChain, scratch
 
-__all__ = [
-    "Chain",
-    "CodecError",
-    "NoChain",
-    "scratch",
-]
+__all__ = ["Chain", "CodecError", "NoChain", "scratch"]

@@ -11,7 +11,4 @@ from __future__ import annotations
 from oocloader.keras.backup_and_restore import BackupAndRestore
 from oocloader.keras.epoch_report import EpochReport
 
-__all__ = [
-    "BackupAndRestore",
-    "EpochReport",
-]
+__all__ = ["BackupAndRestore", "EpochReport"]

@@ -13,12 +13,4 @@ from oocloader.stores.numpy.npy import MAGIC, open_npy
 from oocloader.stores.numpy.npz import open_npz
 from oocloader.stores.numpy.raw import open_raw, raw_shape
 
-__all__ = [
-    "MAGIC",
-    "FortranReader",
-    "open_memory",
-    "open_npy",
-    "open_npz",
-    "open_raw",
-    "raw_shape",
-]
+__all__ = ["MAGIC", "FortranReader", "open_memory", "open_npy", "open_npz", "open_raw", "raw_shape"]

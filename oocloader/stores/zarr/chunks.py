@@ -86,12 +86,7 @@ def _in_order_of(fill: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _inside_shards(
-    name: str,
-    shape: tuple[int, ...],
-    shards: _Table,
-    sharding: Sharding,
-    files: Files,
-    reader: FileReader,
+    name: str, shape: tuple[int, ...], shards: _Table, sharding: Sharding, files: Files, reader: FileReader
 ) -> _Table:
     """The chunks that the shards hold."""
 
