@@ -36,14 +36,13 @@ class Checksum(Step):
     def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
         if stored.size < _NBYTES:
             raise CodecError(f"{self.name}: {stored.size} bytes have no room for a checksum")
+        data, checksum = stored[_NBYTES:], stored[:_NBYTES]
         if self.at_end:
-            data, tail = stored[:-_NBYTES], stored[-_NBYTES:]
-        else:
-            data, tail = stored[_NBYTES:], stored[:_NBYTES]
-        expected = int.from_bytes(tail.tobytes(), "little")
-        found = int(self.function(data))
-        if found != expected and not (self.halves_swapped and _swapped(found) == expected):
-            raise CodecError(f"{self.name}: checksum of the data is {found:#010x}, stored {expected:#010x}")
+            data, checksum = stored[:-_NBYTES], stored[-_NBYTES:]
+        expected = int.from_bytes(checksum.tobytes(), "little")
+        actual = int(self.function(data))
+        if actual != expected and not (self.halves_swapped and _swapped(actual) == expected):
+            raise CodecError(f"{self.name}: checksum of the data is {actual:#010x}, stored {expected:#010x}")
         return data
 
 
@@ -63,14 +62,7 @@ def fletcher32() -> Checksum:
 
 def numcodecs_checksum(name: str, *, at_end: bool) -> Checksum:
     """``crc32``, ``adler32`` or ``crc32c`` as numcodecs stores it."""
-    match name:
-        case "crc32":
-            function = load("deflate_crc32")
-        case "adler32":
-            function = load("deflate_adler32")
-        case _:
-            function = _crc32c()
-    return Checksum(name, function, at_end)
+    return Checksum(name, _crc32c() if name == "crc32c" else load(f"deflate_{name}"), at_end)
 
 
 def jenkins_lookup3(initval: int) -> Checksum:

@@ -216,5 +216,5 @@ class Blosc(Compressor):
     def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
         decoded, size = blosc_sizes(self.name, stored)
         claim = fits(self.name, decoded, out)
-        found = call(self.name, self.function, stored[:size], out[:claim], numthreads=1)
-        return exactly(self.name, found, claim)
+        chunk = call(self.name, self.function, stored[:size], out[:claim], numthreads=1)
+        return exactly(self.name, chunk, claim)

@@ -146,12 +146,7 @@ def _bitshuffle(values: tuple[int, ...], dtype: np.dtype) -> Step | None:
     _, _, itemsize, block, compressor = (*values[:5], *(0, 0, dtype.itemsize, 0, 0)[len(values) :])
     if itemsize <= 0 or block % 8:
         return None
-    match compressor:
-        case 0:
-            return Bitshuffle(itemsize, block)
-        case 2:
-            return lz4_blocks(itemsize)
-        case 3:
-            return zstd_blocks(itemsize)
-        case _:
-            return None
+    if compressor == 0:
+        return Bitshuffle(itemsize, block)
+    make = {2: lz4_blocks, 3: zstd_blocks}.get(compressor)
+    return make(itemsize) if make else None

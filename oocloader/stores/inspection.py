@@ -87,10 +87,8 @@ def advice(info: ArrayInfo) -> list[str]:
         return []
     lines: list[str] = []
     if info.reader == "library":
-        lines.append(
-            f"{info.reason or 'it is read by the library'}: one thread at a time; "
-            "oocloader convert makes it fast"
-        )
+        reason = info.reason or "it is read by the library"
+        lines.append(f"{reason}: one thread at a time; oocloader convert makes it fast")
     if info.chunk_shape is None:
         return lines
     across = math.prod(-(-n // c) for n, c in zip(info.shape[1:], info.chunk_shape[1:], strict=True))
@@ -98,20 +96,14 @@ def advice(info: ArrayInfo) -> list[str]:
     chunks = across * -(-info.shape[0] // info.chunk_shape[0])
     band_nbytes = info.chunk_shape[0] * nbytes_of_row(info.shape, info.dtype)
     if across > 1:
-        lines.append(
-            f"chunks cut the samples: a row needs {across} chunks; "
-            "oocloader convert makes chunks of whole rows"
-        )
+        what = f"chunks cut the samples: a row needs {across} chunks"
+        lines.append(f"{what}; oocloader convert makes chunks of whole rows")
     if chunk_nbytes < SMALL_CHUNK and chunks > MANY_CHUNKS:
-        lines.append(
-            f"{chunks} chunks of {nbytes_text(chunk_nbytes)} each cost more to find than to decode; "
-            "oocloader convert makes fewer, larger ones"
-        )
+        what = f"{chunks} chunks of {nbytes_text(chunk_nbytes)} each cost more to find than to decode"
+        lines.append(f"{what}; oocloader convert makes fewer, larger ones")
     if band_nbytes > LARGE_BAND:
-        lines.append(
-            f"a window holds at least {nbytes_text(band_nbytes)} ({info.chunk_shape[0]} rows), "
-            "the rows of a chunk; oocloader convert --chunk-rows makes smaller ones"
-        )
+        what = f"a window holds at least {nbytes_text(band_nbytes)} ({info.chunk_shape[0]} rows)"
+        lines.append(f"{what}, the rows of a chunk; oocloader convert --chunk-rows makes smaller ones")
     return lines
 
 
