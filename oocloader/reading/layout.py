@@ -90,12 +90,7 @@ class Layout:
 
     @classmethod
     def contiguous(
-        cls,
-        array: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype,
-        files: Files,
-        offset: int,
+        cls, array: str, shape: tuple[int, ...], dtype: np.dtype, files: Files, offset: int
     ) -> Layout:
         """One run of uncompressed bytes at `offset` of the only file."""
         nbytes = math.prod(shape) * dtype.itemsize

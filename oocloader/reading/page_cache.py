@@ -219,21 +219,9 @@ def _calls() -> tuple[Any, Any]:
     library = ctypes.PyDLL(None)
     syscall, preadv2 = getattr(library, "syscall", None), getattr(library, "preadv2", None)
     if syscall is not None:
-        syscall.argtypes = [
-            ctypes.c_long,
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_uint,
-        ]
+        syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
         syscall.restype = ctypes.c_long
     if preadv2 is not None:
-        preadv2.argtypes = [
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_int,
-            ctypes.c_int64,
-            ctypes.c_int,
-        ]
+        preadv2.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_int]
         preadv2.restype = ctypes.c_ssize_t
     return syscall, preadv2

@@ -99,10 +99,7 @@ def _read(
     calls, copying = bring(layout, files, runs, target, dest_index)
     nbytes = sum(run.nbytes for run in runs if run.file >= 0)
     target.counters.add(
-        read_calls=calls,
-        read_bytes=nbytes,
-        read_s=time.perf_counter() - began - copying,
-        gather_s=copying,
+        read_calls=calls, read_bytes=nbytes, read_s=time.perf_counter() - began - copying, gather_s=copying
     )
 
 
