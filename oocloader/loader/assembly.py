@@ -15,7 +15,7 @@ from oocloader.loader import global_shuffle, plan
 from oocloader.loader.label_order import sorted_labels
 from oocloader.loader.settings import Settings
 from oocloader.machine import available_host_memory
-from oocloader.memory import Column, budget, span_of
+from oocloader.memory import Column, budget
 from oocloader.order import Cast, Order, dtype_nbytes, fields, row_set, share
 from oocloader.pipeline import (
     CachedReader,
@@ -83,7 +83,7 @@ class Assembly:
 
             self.device = resolve(self.device)
         self.readers = readers = [array.reader for array in self.arrays]
-        self.costs = [reader.cost([span_of(self.rows, 0, len(self.rows))]) for reader in readers]
+        self.costs = [reader.cost([self.rows.span(0, len(self.rows))]) for reader in readers]
         self.columns = [
             Column(
                 name=array.info.name,

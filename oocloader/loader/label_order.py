@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from oocloader.errors import OocloaderError
-from oocloader.memory import span_of
 from oocloader.metrics import Counters
 from oocloader.order import RowSet
 from oocloader.reading import RowReader, SharedChunks, Target
@@ -48,7 +47,7 @@ def _sampled(reader: RowReader, rows: RowSet, stretches: int) -> np.ndarray:
     found: list[np.ndarray] = []
     for first in np.unique(np.linspace(0, len(rows) - length, stretches).astype(np.int64)).tolist():
         labels = np.empty(length, reader.dtype)
-        span = span_of(rows, first, first + length)
+        span = rows.span(first, first + length)
         for job in reader.jobs([span], Target(labels, SharedChunks(lambda lo, hi: 0), Counters())):
             job()
         found.append(labels)

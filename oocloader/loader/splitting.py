@@ -117,10 +117,7 @@ def labels_of(array: StoredArray, rows: RowSet) -> np.ndarray:
         wanted = rows.count(lo, hi)
         if wanted:
             read = array.read(lo, hi).reshape(hi - lo)
-            stored = rows.stored(at, at + wanted)
-            found[at : at + wanted] = (
-                read[stored[0] - lo : stored[1] - lo] if isinstance(stored, tuple) else read[stored - lo]
-            )
+            rows.span(at, at + wanted, slice(at, at + wanted)).copy(read, found, first=lo)
             at += wanted
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oocloader.memory.alignment import BLOCK, LIGHT, Column, cuts
 from oocloader.memory.budget import Sizes
-from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count, span_of
+from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count
 from oocloader.memory.mixing import CLASSES, POOR, mixing
 from oocloader.memory.window_size import DEVICE_WINDOWS, HOST_WINDOWS, LARGEST_WINDOW
 
@@ -24,5 +24,4 @@ __all__ = [
     "merged_ranges",
     "mixing",
     "row_count",
-    "span_of",
 ]

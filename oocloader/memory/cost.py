@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.order import RowSet, RowSpan
+from oocloader.order import RowSpan, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,6 @@ class Cost:
         )
 
 
-def span_of(rows: RowSet, lo: int, hi: int) -> RowSpan:
-    """Members `lo:hi` of `rows`, at least one, to the rows of a buffer in turn."""
-    stored = rows.stored(lo, hi)
-    whole = slice(0, hi - lo)
-    if isinstance(stored, tuple):
-        return RowSpan(*stored, None, whole)
-    return RowSpan(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], whole)
-
-
 def row_count(spans: Sequence[RowSpan]) -> int:
     """Rows of `spans`."""
     return sum(span.rows for span in spans)
@@ -62,7 +53,7 @@ def rows_by_band(spans: Sequence[RowSpan], band_rows: int) -> tuple[np.ndarray, 
             first, last = touched * band_rows, (touched + 1) * band_rows
             counts = np.minimum(last, span.stop) - np.maximum(first, span.start)
         else:
-            touched, counts = np.unique((span.start + span.row_index) // band_rows, return_counts=True)
+            touched, counts = np.unique(span.stored_rows() // band_rows, return_counts=True)
         bands.append(touched)
         rows.append(counts)
     if not bands:
@@ -80,18 +71,18 @@ def merged_ranges(spans: Sequence[RowSpan], gap: int) -> tuple[np.ndarray, np.nd
     >>> first.tolist(), behind.tolist()
     ([10, 109], [14, 110])
     """
-    first: list[np.ndarray] = []
-    behind: list[np.ndarray] = []
+    first: list[np.ndarray] = [np.zeros(0, np.int64)]
+    behind = first.copy()
     for span in spans:
         if span.row_index is None:
             first.append(np.array([span.start]))
             behind.append(np.array([span.stop]))
         else:
-            apart = np.flatnonzero(np.diff(span.row_index) > gap + 1) + 1
-            first.append(span.start + span.row_index[np.concatenate([[0], apart])])
-            behind.append(span.start + span.row_index[np.append(apart, len(span.row_index)) - 1] + 1)
-    none = np.zeros(0, np.int64)
-    return np.concatenate([none, *first]), np.concatenate([none, *behind])
+            rows = span.stored_rows()
+            begins, ends = runs(rows, rows + 1, gap)
+            first.append(rows[begins])
+            behind.append(rows[ends - 1] + 1)
+    return np.concatenate(first), np.concatenate(behind)
 
 
 def banded_cost(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oocloader.order.order import Order, RowSequence, RowSet, Shuffle, Window
 from oocloader.order.permutation import SPLIT, STORED, RandomPermutation, permutation
 from oocloader.order.resharding import History, Position, row_sequence
-from oocloader.order.row_spans import RowSpan, apart, cut, grouped, place, shared_out, split, within
+from oocloader.order.row_spans import RowSpan, apart, cut, grouped, place, runs, shared_out, split, within
 from oocloader.order.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
 from oocloader.order.shards import Batching, Shard, share
 
@@ -33,6 +33,7 @@ __all__ = [
     "place",
     "row_sequence",
     "row_set",
+    "runs",
     "shard_of",
     "share",
     "shared_out",

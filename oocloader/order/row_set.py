@@ -19,6 +19,14 @@ class RowSet:
     stop: int
     picked: np.ndarray | None = None
 
+    @classmethod
+    def of(cls, rows: np.ndarray) -> RowSet:
+        """The set of sorted unique stored rows (int64)."""
+        if len(rows) == 0:
+            return cls(0, 0)
+        first, stop = int(rows[0]), int(rows[-1]) + 1
+        return cls(first, stop, None if stop - first == len(rows) else rows)
+
     def __len__(self) -> int:
         return self.stop - self.start if self.picked is None else len(self.picked)
 
@@ -28,32 +36,27 @@ class RowSet:
             return max(0, min(hi, self.stop) - max(lo, self.start))
         return int(np.searchsorted(self.picked, hi) - np.searchsorted(self.picked, lo))
 
-    def stored(self, lo: int, hi: int) -> np.ndarray | tuple[int, int]:
-        """Members `lo:hi` of the set: `(first, last + 1)` where they are neighbours, else row numbers."""
-        if self.picked is None:
-            return self.start + lo, self.start + hi
-        rows = self.picked[lo:hi]
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-            return int(rows[0]), int(rows[-1]) + 1
-        return rows
-
     def members(self, at: np.ndarray) -> np.ndarray:
         """The stored rows of members number `at` (int64)."""
         return self.start + at if self.picked is None else self.picked[at]
 
     def part(self, lo: int, hi: int) -> RowSet:
         """Members `lo:hi` as a set of their own."""
-        stored = self.stored(lo, hi)
-        if isinstance(stored, tuple):
-            return RowSet(*stored)
-        if len(stored) == 0:
-            return RowSet(0, 0)
-        return RowSet(int(stored[0]), int(stored[-1]) + 1, stored)
-
-    def edges(self, size: int, chunk_origins: Sequence[int]) -> boundaries.Boundaries:
-        """Cut the set into runs of at most `size`: positions in it."""
         if self.picked is None:
-            return boundaries.regular(self.start, self.stop, size, chunk_origins)
+            return RowSet(self.start + lo, self.start + hi)
+        return RowSet.of(self.picked[lo:hi])
+
+    def span(self, lo: int, hi: int, dest_index: Dest | None = None) -> RowSpan:
+        """Members `lo:hi`, at least one, to `dest_index` of a buffer, None: to its rows in turn."""
+        dest = slice(0, hi - lo) if dest_index is None else dest_index
+        if self.picked is None:
+            return RowSpan(self.start + lo, self.start + hi, None, dest)
+        return RowSpan.of(self.picked[lo:hi], dest)
+
+    def boundaries(self, size: int, chunk_origins: Sequence[int]) -> np.ndarray:
+        """Where the set is cut into runs of at most `size` members: positions in it."""
+        if self.picked is None:
+            return boundaries.of_neighbours(self.start, self.stop, size, chunk_origins)
         return boundaries.of_picked(self.picked, size, chunk_origins)
 
 
@@ -75,11 +78,3 @@ class Window:
     def unused(self) -> int:
         """Rows at its end that the pass does not use."""
         return 0 if self.end < 0 else self.rows - self.end
-
-
-def span_of(rows: RowSet, lo: int, hi: int, to: Dest) -> RowSpan:
-    """Members `lo:hi` of a set to `to` of a buffer."""
-    stored = rows.stored(lo, hi)
-    if isinstance(stored, tuple):
-        return RowSpan(*stored, None, to)
-    return RowSpan(int(stored[0]), int(stored[-1]) + 1, stored - stored[0], to)

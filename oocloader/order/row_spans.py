@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,23 +29,46 @@ class RowSpan:
     row_index: np.ndarray | None
     dest_index: Dest
 
+    @classmethod
+    def of(cls, rows: np.ndarray, dest_index: Dest) -> RowSpan:
+        """The span of ascending stored rows (int64, at least one).
+
+        >>> RowSpan.of(np.array([7, 8, 9]), slice(0, 3))
+        RowSpan(start=7, stop=10, row_index=None, dest_index=slice(0, 3, None))
+        """
+        start, stop = int(rows[0]), int(rows[-1]) + 1
+        return cls(start, stop, None if stop - start == len(rows) else rows - start, dest_index)
+
     @property
     def rows(self) -> int:
         """Number of rows delivered."""
         return self.stop - self.start if self.row_index is None else len(self.row_index)
 
+    def stored_rows(self) -> np.ndarray:
+        """The stored rows, int64 (rows,)."""
+        return np.arange(self.start, self.stop) if self.row_index is None else self.start + self.row_index
+
+    def dest_rows(self) -> np.ndarray:
+        """The rows of the buffer that they go to, int64 (rows,)."""
+        dest = self.dest_index
+        return np.arange(dest.start, dest.stop) if isinstance(dest, slice) else dest
+
     def shifted(self, by: int) -> RowSpan:
         """The same rows, `by` rows further on in the buffer."""
-        if by == 0:
-            return self
-        if isinstance(self.dest_index, slice):
-            return RowSpan(
-                self.start,
-                self.stop,
-                self.row_index,
-                slice(self.dest_index.start + by, self.dest_index.stop + by),
-            )
-        return RowSpan(self.start, self.stop, self.row_index, self.dest_index + by)
+        dest = self.dest_index
+        return replace(
+            self,
+            dest_index=slice(dest.start + by, dest.stop + by) if isinstance(dest, slice) else dest + by,
+        )
+
+    def from_row(self, first: int) -> RowSpan:
+        """The same rows, counted from stored row `first`."""
+        return replace(self, start=self.start - first, stop=self.stop - first)
+
+    def copy(self, rows: np.ndarray, out: np.ndarray, *, first: int = 0) -> None:
+        """Copy the rows to their places in `out` from `rows`, which begin with stored row `first`."""
+        rows = rows[self.start - first : self.stop - first]
+        place(out, self.dest_index, rows if self.row_index is None else rows[self.row_index])
 
 
 def place(out: np.ndarray, dest_index: Dest, rows: np.ndarray) -> None:
@@ -85,27 +108,64 @@ def _opaque(nbytes: int) -> np.dtype:
     return np.dtype(f"V{nbytes}")
 
 
+def within(span: RowSpan, lo: int, hi: int) -> RowSpan | None:
+    """The part of a span in stored rows `lo:hi`, None where there is none."""
+    start, stop = max(lo, span.start), min(hi, span.stop)
+    if start >= stop:
+        return None
+    row_index = span.row_index
+    if row_index is None:
+        first, last = start - span.start, stop - span.start
+    else:
+        first, last = np.searchsorted(row_index, (start - span.start, stop - span.start)).tolist()
+        if first == last:
+            return None
+        row_index = None if last - first == stop - start else row_index[first:last] - (start - span.start)
+    dest = span.dest_index
+    if isinstance(dest, slice):
+        return RowSpan(start, stop, row_index, slice(dest.start + first, dest.start + last))
+    return RowSpan(start, stop, row_index, dest[first:last])
+
+
+def _parts(span: RowSpan, ranges: Iterable[tuple[int, int]]) -> list[RowSpan]:
+    return [part for lo, hi in ranges if (part := within(span, lo, hi)) is not None]
+
+
 def cut(span: RowSpan, rows: int) -> list[RowSpan]:
     """A span in parts that span at most `rows` stored rows each."""
     if span.stop - span.start <= rows:
         return [span]
-    parts = []
-    for start in range(span.start, span.stop, rows):
-        part = within(span, start, min(start + rows, span.stop))
-        if part is not None:
-            parts.append(part)
-    return parts
+    return _parts(span, ((start, start + rows) for start in range(span.start, span.stop, rows)))
 
 
 def shared_out(span: RowSpan, rows: int) -> list[RowSpan]:
     """A span in parts that deliver at most `rows` rows each."""
-    if span.row_index is None or len(span.row_index) <= rows:
-        return cut(span, rows) if span.row_index is None else [span]
-    edges = range(rows, len(span.row_index), rows)
-    stops = [*(span.start + span.row_index[list(edges)]).tolist(), span.stop]
-    starts = [span.start, *stops[:-1]]
-    parts = (within(span, *part) for part in zip(starts, stops, strict=True))
-    return [part for part in parts if part is not None]
+    if span.row_index is None:
+        return cut(span, rows)
+    stops = [*(span.start + span.row_index[rows::rows]).tolist(), span.stop]
+    return _parts(span, zip([span.start, *stops[:-1]], stops, strict=True))
+
+
+def runs(begins: np.ndarray, ends: np.ndarray, gap: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Where ranges `begins:ends` (int64 each) fall into runs: the first of each run, and the one behind it.
+
+    A run goes on where the next range begins with the end of the one before, or at most `gap` behind it.
+
+    >>> [found.tolist() for found in runs(np.array([0, 5, 9]), np.array([4, 9, 12]))]
+    [[0, 1], [1, 3]]
+    """
+    between = begins[1:] - ends[:-1]
+    cuts = np.flatnonzero((between < 0) | (between > gap)) + 1
+    return np.concatenate([[0], cuts]), np.append(cuts, len(begins))
+
+
+def apart(span: RowSpan, gap: int) -> list[RowSpan]:
+    """A span in parts, cut where more than `gap` stored rows between two picked ones are not wanted."""
+    if span.row_index is None:
+        return [span]
+    rows = span.stored_rows()
+    first, behind = runs(rows, rows + 1, gap)
+    return _parts(span, zip(rows[first].tolist(), (rows[behind - 1] + 1).tolist(), strict=True))
 
 
 def grouped(parts: Sequence[RowSpan], rows: int) -> list[list[RowSpan]]:
@@ -122,49 +182,12 @@ def grouped(parts: Sequence[RowSpan], rows: int) -> list[list[RowSpan]]:
     return groups
 
 
-def within(span: RowSpan, lo: int, hi: int) -> RowSpan | None:
-    """The part of a span in stored rows `lo:hi`, None where there is none."""
-    start, stop = max(lo, span.start), min(hi, span.stop)
-    if start >= stop:
-        return None
-    row_index = span.row_index
-    if row_index is None:
-        first, last = start - span.start, stop - span.start
-    else:
-        first, last = np.searchsorted(row_index, (start - span.start, stop - span.start)).tolist()
-        if first == last:
-            return None
-        row_index = None if last - first == stop - start else row_index[first:last] - (start - span.start)
-    dest_index = span.dest_index
-    if isinstance(dest_index, slice):
-        return RowSpan(start, stop, row_index, slice(dest_index.start + first, dest_index.start + last))
-    return RowSpan(start, stop, row_index, dest_index[first:last])
-
-
-def apart(span: RowSpan, gap: int) -> list[RowSpan]:
-    """A span in parts, cut where more than `gap` stored rows between two picked ones are not wanted."""
-    if span.row_index is None:
-        return [span]
-    first = np.concatenate([[0], np.flatnonzero(np.diff(span.row_index) > gap + 1) + 1])
-    last = np.append(first[1:], len(span.row_index)) - 1
-    starts, stops = (
-        (span.start + span.row_index[first]).tolist(),
-        (span.start + span.row_index[last] + 1).tolist(),
-    )
-    parts = (within(span, *part) for part in zip(starts, stops, strict=True))
-    return [part for part in parts if part is not None]
-
-
 def split(spans: Sequence[RowSpan], band_rows: int) -> list[tuple[int, list[RowSpan]]]:
-    """Ascending spans by band: (band, its spans), each band once."""
-    found: list[tuple[int, list[RowSpan]]] = []
+    """Ascending spans by band of `band_rows` stored rows: (band, its spans), each band once."""
+    bands: dict[int, list[RowSpan]] = {}
     for span in spans:
         for band in range(span.start // band_rows, (span.stop - 1) // band_rows + 1):
             part = within(span, band * band_rows, (band + 1) * band_rows)
-            if part is None:
-                continue
-            if found and found[-1][0] == band:
-                found[-1][1].append(part)
-            else:
-                found.append((band, [part]))
-    return found
+            if part is not None:
+                bands.setdefault(band, []).append(part)
+    return list(bands.items())

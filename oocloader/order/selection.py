@@ -65,14 +65,14 @@ def row_set(rows: Any, total: int) -> RowSet:
             return RowSet(start, max(start, stop))
         if step < 1:
             raise SettingError(f"rows={rows!r} must go upwards; shuffle= changes the order of rows")
-        return _from_numbers(np.arange(start, stop, step, dtype=np.int64))
+        return RowSet.of(np.arange(start, stop, step, dtype=np.int64))
     picked = np.asarray(rows)
     if picked.ndim != 1:
         raise SettingError(f"rows must be a slice or one-dimensional, got an array of shape {picked.shape}")
     if picked.dtype == np.bool_:
         if len(picked) != total:
             raise SettingError(f"rows is a mask of {len(picked)} values, but the arrays have {total} rows")
-        return _from_numbers(np.flatnonzero(picked).astype(np.int64))
+        return RowSet.of(np.flatnonzero(picked).astype(np.int64))
     if len(picked) and picked.dtype.kind not in "iu":
         raise SettingError(f"rows must be integers, a boolean mask or a slice, got dtype {picked.dtype}")
     picked = picked.astype(np.int64)
@@ -86,14 +86,7 @@ def row_set(rows: Any, total: int) -> RowSet:
             f"rows must be sorted and unique: rows[{at}] is {picked[at]}, rows[{at + 1}] is "
             f"{picked[at + 1]}; use np.unique, and shuffle= for another order"
         )
-    return _from_numbers(picked)
-
-
-def _from_numbers(picked: np.ndarray) -> RowSet:
-    if len(picked) == 0:
-        return RowSet(0, 0)
-    first, stop = int(picked[0]), int(picked[-1]) + 1
-    return RowSet(first, stop) if stop - first == len(picked) else RowSet(first, stop, picked)
+    return RowSet.of(picked)
 
 
 @dataclass(frozen=True, slots=True)

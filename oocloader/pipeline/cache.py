@@ -6,6 +6,7 @@ there; from then on it reads what was kept. The order of rows is none of its bus
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -21,7 +22,7 @@ import numpy as np
 
 from oocloader.errors import ClosedError, SettingError, StoreError
 from oocloader.memory import Cost
-from oocloader.order import RowSet, RowSpan, place
+from oocloader.order import RowSet, RowSpan, apart, cut, place
 from oocloader.paths import local_path
 from oocloader.pipeline.cache_file import CacheFile, Filling, cache_file, first_path
 from oocloader.pipeline.memory_rows import memory_jobs, positions
@@ -371,7 +372,7 @@ class CachedReader:
 
     def _mark(self, span: RowSpan) -> int:
         """Note that rows are kept: how many were not."""
-        at = np.arange(span.start, span.stop) if span.row_index is None else span.start + span.row_index
+        at = span.stored_rows()
         byte, bit = at >> 3, (1 << (at & 7)).astype(np.uint8)
         new = int(np.count_nonzero((self._have[byte] & bit) == 0))
         np.bitwise_or.at(self._have, byte, bit)
@@ -389,18 +390,14 @@ class CachedReader:
         return self._reading(np.flatnonzero(have == 0), max(1, JOB_NBYTES // row_nbytes), target)
 
     def _reading(self, places: np.ndarray, step: int, target: Target) -> list[Job]:
-        cuts = np.flatnonzero(np.diff(places) != 1) + 1
-        runs = [run[lo : lo + step] for run in np.split(places, cuts) for lo in range(0, len(run), step)]
-
         def read(first: int, last: int) -> None:
-            stored = self._rows.stored(first, last)
-            numbers = np.arange(*stored) if isinstance(stored, tuple) else stored
-            row_index = None if isinstance(stored, tuple) else numbers - numbers[0]
-            span = RowSpan(int(numbers[0]), int(numbers[-1]) + 1, row_index, slice(0, last - first))
+            span = self._rows.span(first, last)
             rows = np.empty((last - first, *self.shape[1:]), self.dtype)
             # Bands of its own: those of the pass count on the rows that it delivers.
             for job in self.inner.jobs([span], Target(rows, SharedChunks(lambda lo, hi: 0), target.counters)):
                 job()
             self._take([RowSpan(first, last, None, span.dest_index)], rows)
 
-        return [lambda run=run: read(int(run[0]), int(run[-1]) + 1) for run in runs]  # type: ignore[misc]
+        neighbours = RowSpan.of(places, slice(0, len(places)))
+        parts = [part for near in apart(neighbours, 0) for part in cut(near, step)]
+        return [functools.partial(read, part.start, part.stop) for part in parts]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -22,7 +21,7 @@ import numpy as np
 
 from oocloader.errors import SettingError, StoreError
 from oocloader.local_files import is_at, sync_folder, try_lock
-from oocloader.order import RowSet, RowSpan
+from oocloader.order import RowSet, RowSpan, apart, cut
 from oocloader.reading import (
     ALIGNMENT,
     JOB_NBYTES,
@@ -217,12 +216,9 @@ class Filling:
         flat = rows.reshape(len(rows), -1)
         step = max(1, JOB_NBYTES // max(1, self._row_nbytes))
         for span in spans:
-            for at, run in _runs(span):
-                for lo in range(0, len(run), step):
-                    part = run[lo : lo + step]
-                    self._write(
-                        at + lo, flat[part.start : part.stop] if isinstance(part, range) else flat[part]
-                    )
+            for run in apart(span, 0):
+                for part in cut(run, step):
+                    self._write(part.start, flat[part.dest_index])
 
     def _write(self, row: int, rows: np.ndarray) -> None:
         view = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
@@ -258,21 +254,6 @@ class Filling:
 
     def __del__(self) -> None:
         self.give_up()
-
-
-def _runs(span: RowSpan) -> Iterator[tuple[int, Sequence[int] | np.ndarray]]:
-    """Neighbouring rows of the file: the first of them, and where each is in the buffer."""
-    dest_index: Sequence[int] | np.ndarray = (
-        span.dest_index
-        if not isinstance(span.dest_index, slice)
-        else range(span.dest_index.start, span.dest_index.stop)
-    )
-    if span.row_index is None:
-        yield span.start, dest_index
-        return
-    cuts = [0, *(np.flatnonzero(np.diff(span.row_index) != 1) + 1).tolist(), len(span.row_index)]
-    for lo, hi in itertools.pairwise(cuts):
-        yield span.start + int(span.row_index[lo]), dest_index[lo:hi]
 
 
 def _remove_stale(file: CacheFile) -> None:

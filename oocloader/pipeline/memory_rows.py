@@ -9,7 +9,7 @@ import numpy as np
 
 from oocloader.errors import ClosedError
 from oocloader.memory import Cost, row_count
-from oocloader.order import RowSet, RowSpan, place
+from oocloader.order import RowSet, RowSpan
 from oocloader.reading import Job, MemoryReader, Target, gather_jobs
 from oocloader.sizes import nbytes_of_row
 
@@ -20,19 +20,11 @@ def positions(rows: RowSet, spans: Sequence[RowSpan]) -> list[RowSpan]:
     >>> positions(RowSet(10, 20), [RowSpan(12, 15, None, slice(0, 3))])
     [RowSpan(start=2, stop=5, row_index=None, dest_index=slice(0, 3, None))]
     """
-    found = []
-    for span in spans:
-        if rows.picked is None:
-            at, until = span.start - rows.start, span.stop - rows.start
-            found.append(RowSpan(at, until, span.row_index, span.dest_index))
-            continue
-        wanted = np.arange(span.start, span.stop) if span.row_index is None else span.start + span.row_index
-        place = np.searchsorted(rows.picked, wanted)
-        # What a span picks ascends, so as many places as there are between the ends are all of them.
-        first, last = int(place[0]), int(place[-1])
-        row_index = None if last - first + 1 == len(place) else place - first
-        found.append(RowSpan(first, last + 1, row_index, span.dest_index))
-    return found
+    if rows.picked is None:
+        return [span.from_row(rows.start) for span in spans]
+    picked = rows.picked
+    # What a span picks ascends, and so do its places.
+    return [RowSpan.of(np.searchsorted(picked, span.stored_rows()), span.dest_index) for span in spans]
 
 
 class MemoryRows:
@@ -83,13 +75,8 @@ def memory_jobs(array: np.ndarray, spans: Sequence[RowSpan], target: Target) -> 
         return []
     if all(span.row_index is None and isinstance(span.dest_index, slice) for span in spans):
         return MemoryReader(array).jobs(spans, target)
-    dest_ranges = [
-        (dest_index.start, dest_index.stop)
-        if isinstance(dest_index, slice)
-        else (int(dest_index.min()), int(dest_index.max()) + 1)
-        for dest_index in (span.dest_index for span in spans)
-    ]
-    filled = max(stop for _, stop in dest_ranges) - min(start for start, _ in dest_ranges)
+    ends = [(int(dest.min()), int(dest.max()) + 1) for dest in (span.dest_rows() for span in spans)]
+    filled = max(stop for _, stop in ends) - min(start for start, _ in ends)
     # A gather writes its part of the buffer from end to end, so all rows of that part must be asked for.
     if filled == sum(span.rows for span in spans):
         return gather_jobs(array, spans, target.rows, target.counters)
@@ -97,6 +84,5 @@ def memory_jobs(array: np.ndarray, spans: Sequence[RowSpan], target: Target) -> 
 
 
 def _put(array: np.ndarray, span: RowSpan, target: Target) -> None:
-    rows = array[span.start : span.stop]
-    place(target.rows, span.dest_index, rows if span.row_index is None else rows[span.row_index])
+    span.copy(array, target.rows)
     target.counters.add(copied_bytes=target.rows[:1].nbytes * span.rows)

@@ -200,12 +200,7 @@ class RowNumbers:
     def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
         def write() -> None:
             for span in positions(self._rows, spans):
-                numbers = (
-                    np.arange(span.start, span.stop)
-                    if span.row_index is None
-                    else span.start + span.row_index
-                )
-                place(target.rows, span.dest_index, numbers)
+                place(target.rows, span.dest_index, span.stored_rows())
 
         return [write]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import oocloader as ooc
 from numbered import rows_array
-from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count, rows_by_band, span_of
+from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count, rows_by_band
 from oocloader.metrics.counters import Counters
 from oocloader.order.order import RowSet
 from oocloader.order.row_spans import RowSpan
@@ -53,7 +53,7 @@ def test_rows_by_band(spans: list[RowSpan], band_rows: int, expected: dict[int, 
 @given(rows=st.sets(st.integers(0, 300), min_size=1), band_rows=st.integers(1, 400))
 def test_rows_by_band_counts_each_row(rows: set[int], band_rows: int) -> None:
     picked = np.array(sorted(rows), np.int64)
-    found = span_of(RowSet(int(picked[0]), int(picked[-1]) + 1, picked), 0, len(picked))
+    found = RowSet(int(picked[0]), int(picked[-1]) + 1, picked).span(0, len(picked))
     bands, counts = rows_by_band([found], band_rows)
     expected = np.unique(picked // band_rows, return_counts=True)
     assert np.array_equal(bands, expected[0])
@@ -129,7 +129,7 @@ def test_what_is_read_is_what_was_said(
     x = rows_array(ROWS, "uint8", sample_shape=SAMPLE)
     with ooc.open_store(make(tmp_path, x)) as store:
         reader = store[store.only_array()].reader
-        wanted = span_of(rows, 0, len(rows))
+        wanted = rows.span(0, len(rows))
         cost = reader.cost([wanted])
         counters = read(reader, wanted, rows, x)
     assert cost.read_nbytes == counters.read_bytes
@@ -145,10 +145,7 @@ def read(reader: RowReader, wanted: RowSpan, rows: RowSet, x: np.ndarray) -> Cou
     out = np.empty((len(rows), *SAMPLE), np.uint8)
     for job in reader.jobs([wanted], Target(out, SharedChunks(rows.count), counters)):
         job()
-    numbers = (
-        np.arange(wanted.start, wanted.stop) if wanted.row_index is None else wanted.start + wanted.row_index
-    )
-    there = x[numbers]
+    there = x[wanted.stored_rows()]
     if not np.array_equal(out, there):  # rows that the store with holes does not have
         assert not out[(out != there).any(axis=(1, 2))].any()
     return counters
@@ -156,7 +153,7 @@ def read(reader: RowReader, wanted: RowSpan, rows: RowSet, x: np.ndarray) -> Cou
 
 def test_rows_of_memory_columns_and_libraries(tmp_path: Path) -> None:
     x = rows_array(ROWS, "uint8", sample_shape=SAMPLE)
-    some = [span_of(SOME, 0, len(SOME))]
+    some = [SOME.span(0, len(SOME))]
     with ooc.open_store(x) as store:
         assert store["array"].reader.cost(some) == Cost(7 * 128, 7 * 128, 7 * 128)
     np.save(tmp_path / "columns.npy", np.asfortranarray(x))

@@ -16,6 +16,7 @@ from oocloader.memory.budget import choose
 from oocloader.order.block_shuffle import BlockShuffle
 from oocloader.order.order import Order, RowSet, Shuffle, Window
 from oocloader.order.permutation import permutation
+from oocloader.order.row_spans import RowSpan
 from orders import SHUFFLES, delivered, members, orders, pass_of, row_sets
 
 EPOCHS = st.integers(0, 2**32 - 1)
@@ -132,7 +133,7 @@ def test_permutation_is_uniform() -> None:
 
 @pytest.mark.parametrize("rows", [RowSet(0, 1000), RowSet(37, 911), RowSet(1, 1000, np.arange(1, 1000, 3))])
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("starts", [(0,), (0, 130, 131, 700)])
+@pytest.mark.parametrize("chunk_origins", [(0,), (0, 130, 131, 700)])
 def test_cuts_lie_between_chunks(rows: RowSet, shuffle: bool, chunk_origins: Sequence[int]) -> None:
     order = Order(rows, shuffle=shuffle, seed=0, block=16, window=64, chunk_origins=chunk_origins)
     chunk = 8
@@ -184,11 +185,15 @@ def test_rows_of_a_set_within_a_stretch(rows: RowSet, lo: int, hi: int, count: i
 def test_stored_rows_of_members() -> None:
     picked = RowSet(2, 30, np.array([2, 3, 4, 9, 29]))
     assert len(picked) == 5
-    assert picked.stored(0, 3) == (2, 5)
-    assert picked.stored(3, 4) == (9, 10)
-    assert isinstance(picked.stored(1, 4), np.ndarray)
-    assert np.asarray(picked.stored(1, 4)).tolist() == [3, 4, 9]
-    assert RowSet(5, 50).stored(2, 4) == (7, 9)
+    for rows, lo, hi, stored in (
+        (picked, 0, 3, [2, 3, 4]),
+        (picked, 3, 4, [9]),
+        (RowSet(5, 50), 2, 4, [7, 8]),
+    ):
+        assert rows.span(lo, hi) == RowSpan(stored[0], stored[-1] + 1, None, slice(0, hi - lo))
+    apart = picked.span(1, 4, slice(5, 8))
+    assert apart.stored_rows().tolist() == [3, 4, 9]
+    assert apart.dest_rows().tolist() == [5, 6, 7]
 
 
 @given(order=orders(shuffle=False), data=st.data())
@@ -354,15 +359,15 @@ def test_blocks_have_no_stretches() -> None:
         Order(RowSet(0, 10), shuffle=True, seed=1, block=1, window=5).stretch(0, 2)
 
 
-def test_passes_side_by_side_deal_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_side_by_side_draw_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    deal = BlockShuffle._deal
+    draw = BlockShuffle._draw
 
     def counted(self: BlockShuffle, epoch: int) -> object:
         made.append(epoch)
-        return deal(self, epoch)
+        return draw(self, epoch)
 
-    monkeypatch.setattr(BlockShuffle, "_deal", counted)
+    monkeypatch.setattr(BlockShuffle, "_draw", counted)
     order = Order(RowSet(0, 1000), shuffle=True, seed=1, block=10, window=100)
     for _ in zip(*(order.windows(epoch) for epoch in range(6)), strict=True):
         pass

@@ -296,7 +296,7 @@ def parts(lengths: Sequence[int], chunk_rows: Sequence[int | None]) -> JoinedRea
 
 
 @pytest.mark.parametrize(
-    ("lengths", "chunks", "chunk_rows", "starts"),
+    ("lengths", "chunks", "chunk_rows", "chunk_origins"),
     [
         ([100, 50], [None, None], None, (0,)),
         ([100, 50], [10, 10], 10, (0,)),
