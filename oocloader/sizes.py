@@ -23,6 +23,15 @@ def nbytes_of_row(shape: Sequence[int], dtype: np.dtype) -> int:
     return math.prod(shape[1:]) * dtype.itemsize
 
 
+def rows_in(nbytes: int, row_nbytes: int) -> int:
+    """How many rows of `row_nbytes` bytes are in `nbytes`, at least one.
+
+    >>> rows_in(1000, 300), rows_in(1000, 2000), rows_in(1000, 0)
+    (3, 1, 1000)
+    """
+    return max(1, nbytes // max(1, row_nbytes))
+
+
 def nbytes_text(nbytes: float) -> str:
     """A size for people, in powers of 1024.
 

@@ -21,7 +21,6 @@ from oocloader.conversion.transposing import BOX_NBYTES, TransposedRows
 from oocloader.errors import SettingError
 from oocloader.order import RandomPermutation
 from oocloader.reading import BoxReader, ChunkReader, JoinedReader, RowReader
-from oocloader.sizes import nbytes_of_row
 from oocloader.stores import ArrayInfo, FortranReader, Store, StoredArray, open_raw, open_store, side_by_side
 
 # Rows are read straight where at least this many bytes lie next to each other: less is mostly calls.
@@ -229,7 +228,7 @@ def is_spread(reader: RowReader, axis: int) -> bool:
         return any(is_spread(part, axis) for _, part in reader.parts)
     if axis != 0:
         return True
-    row_nbytes = nbytes_of_row(reader.shape, reader.dtype)
+    row_nbytes = reader.row_nbytes
     chunk_rows = reader.chunk_rows
     if chunk_rows is None or (chunk_rows >= reader.shape[0] and reader.shape[0] * row_nbytes <= BOX_NBYTES):
         return False

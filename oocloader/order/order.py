@@ -136,8 +136,9 @@ class Order:
         """The windows of a pass from the one that holds row `position` of the pass."""
         # Held until the end, so that passes of many epochs side by side do not work it out over and over.
         windows = self._of_epoch(epoch)
-        begin = int(np.searchsorted(windows.first, position, side="right")) - 1
-        for index in range(max(0, begin), len(windows.first) - 1):
+        first = windows.first
+        begin = int(np.searchsorted(first, position, side="right")) - 1
+        for index in range(max(0, begin), len(first) - 1):
             yield windows.window(index)
 
     def at(self, epoch: int, index: int) -> Window:
@@ -163,10 +164,14 @@ class _InOrder:
 
     def __init__(self, rows: RowSet, window: int, chunk_origins: Sequence[int]) -> None:
         self._rows = rows
-        self.first = rows.boundaries(window, chunk_origins)
+        self._boundaries = rows.boundaries(window, chunk_origins)
+
+    @property
+    def first(self) -> np.ndarray:
+        return self._boundaries[np.arange(len(self._boundaries))]
 
     def window(self, index: int) -> Window:
-        lo, hi = self.first[index : index + 2].tolist()
+        lo, hi = self._boundaries[np.array([index, index + 1])].tolist()
         return Window(index, lo, hi - lo, tuple(self.stretch(lo, hi)))
 
     def stretch(self, lo: int, hi: int) -> list[RowSpan]:

@@ -53,7 +53,7 @@ class RowSet:
             return RowSpan(self.start + lo, self.start + hi, None, dest)
         return RowSpan.of(self.picked[lo:hi], dest)
 
-    def boundaries(self, size: int, chunk_origins: Sequence[int]) -> np.ndarray:
+    def boundaries(self, size: int, chunk_origins: Sequence[int]) -> boundaries.Boundaries:
         """Where the set is cut into runs of at most `size` members: positions in it."""
         if self.picked is None:
             return boundaries.of_neighbours(self.start, self.stop, size, chunk_origins)

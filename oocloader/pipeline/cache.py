@@ -26,8 +26,7 @@ from oocloader.order import RowSet, RowSpan, apart, cut, place
 from oocloader.paths import local_path
 from oocloader.pipeline.cache_file import CacheFile, Filling, cache_file, first_path
 from oocloader.pipeline.memory_rows import memory_jobs, positions
-from oocloader.reading import JOB_NBYTES, Job, RowReader, SharedChunks, Target, allocate
-from oocloader.sizes import nbytes_of_row
+from oocloader.reading import JOB_NBYTES, Job, RowReader, SharedChunks, Target, allocate, then
 from oocloader.stores import StoredArray
 
 logger = logging.getLogger("oocloader")
@@ -101,7 +100,7 @@ class Caches:
     def memory_nbytes(self, readers: Sequence[RowReader]) -> int:
         """Memory that rows take when all are kept."""
         return sum(
-            len(self.rows) * nbytes_of_row(reader.shape, reader.dtype)
+            len(self.rows) * reader.row_nbytes
             for reader, kept in zip(readers, self.in_memory, strict=True)
             if kept
         )
@@ -274,14 +273,12 @@ class FileStorage:
             reader.close()
 
 
-class CachedReader:
+class CachedReader(RowReader):
     """The rows of `inner`, those in `rows` kept as they are read and read from there once all are.
 
     Passes may be given up, run side by side, or leave rows out: what each reads is kept. Rows beyond `rows`,
     which a shard reads of a pass that another number of shards began, come from `inner`.
     """
-
-    mapped_nbytes = 0
 
     def __init__(self, inner: RowReader, rows: RowSet, keep: RowStorage) -> None:
         self.inner = inner
@@ -326,12 +323,6 @@ class CachedReader:
         (span,) = positions(self._rows, [RowSpan(start, stop, None, slice(0, stop - start))])
         return self._keep.map(span.start, span.stop)
 
-    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
-        return None
-
-    def fresh_view(self) -> np.ndarray | None:
-        return None
-
     def cost(self, spans: Sequence[RowSpan]) -> Cost:
         return self.inner.cost(spans)
 
@@ -345,19 +336,7 @@ class CachedReader:
 
     def _keeping(self, jobs: Sequence[Job], spans: Sequence[RowSpan], target: Target) -> list[Job]:
         """`jobs`, of which the last to end keeps the rows."""
-        lock = threading.Lock()
-        left = len(jobs)
-
-        def run(job: Job) -> None:
-            nonlocal left
-            job()
-            with lock:
-                left -= 1
-                last = left == 0
-            if last:
-                self._take(positions(self._rows, spans), target.rows)
-
-        return [lambda job=job: run(job) for job in jobs]  # type: ignore[misc]  # default binds the job
+        return then(jobs, lambda: self._take(positions(self._rows, spans), target.rows))
 
     def _take(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
         self._keep.write(spans, rows)
@@ -381,7 +360,7 @@ class CachedReader:
     def _fetching(self, target: Target) -> list[Job]:
         """In a new pass, jobs that read the few rows which the ones before left out."""
         before, self._pass = self._pass, weakref.ref(target.shared_chunks)
-        row_nbytes = max(1, nbytes_of_row(self.shape, self.dtype))
+        row_nbytes = max(1, self.row_nbytes)
         with self._lock:
             few = 0 < self._missing <= min(len(self._rows) // 2, _FETCHED_NBYTES // row_nbytes)
             if before is None or before() is target.shared_chunks or not few:

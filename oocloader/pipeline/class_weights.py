@@ -12,7 +12,6 @@ import numpy as np
 from oocloader.errors import DataError, SettingError
 from oocloader.order import RowSet
 from oocloader.reading import JOB_NBYTES, RowReader, read_rows
-from oocloader.sizes import nbytes_of_row
 
 # Labels with more values than this are no classes; counting them would take memory by the row.
 _MOST_CLASSES = 1 << 20
@@ -133,7 +132,7 @@ def _weights(value: Any) -> dict[int, float] | None:
 
 def _labels(reader: RowReader, rows: RowSet) -> Any:
     """`(lo, hi, labels)`: the labels, 1-d, of the members of `rows` among stored rows `lo:hi`."""
-    row_nbytes = max(1, nbytes_of_row(reader.shape, reader.dtype))
+    row_nbytes = max(1, reader.row_nbytes)
     # Whole chunks, so that each is decoded once.
     unit = reader.chunk_rows or 1
     step = max(1, JOB_NBYTES // row_nbytes // unit) * unit

@@ -180,21 +180,17 @@ def _kept(reader: RowReader, rows: RowSet) -> MemoryRows:
     return MemoryRows(array, rows, reader.shape[0])
 
 
-class RowNumbers:
+class RowNumbers(RowReader):
     """The place of each row among those selected, int64, read as if it were stored: never from storage.
 
     What crosses to a device that keeps all rows already.
     """
 
     row_access = True
-    chunk_rows: int | None = None
-    chunk_origins: tuple[int, ...] = (0,)
-    scratch_nbytes = 0
-    mapped_nbytes = 0
     dtype = np.dtype(np.int64)
 
     def __init__(self, rows: RowSet) -> None:
-        self.shape: tuple[int, ...] = (rows.stop,)
+        self.shape = (rows.stop,)
         self._rows = rows
 
     def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
@@ -204,20 +200,8 @@ class RowNumbers:
 
         return [write]
 
-    def map(self, start: int, stop: int) -> np.ndarray | None:
-        return None
-
-    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
-        return None
-
-    def fresh_view(self) -> np.ndarray | None:
-        return None
-
     def cost(self, spans: Sequence[RowSpan]) -> Cost:
         return Cost(0, 0, row_count(spans) * self.dtype.itemsize)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def numbers_of(read_config: ReadConfig) -> ReadConfig:

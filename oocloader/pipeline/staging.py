@@ -16,7 +16,6 @@ from oocloader.errors import StoreError
 from oocloader.metrics import Counters
 from oocloader.order import Batching, Order, RowSequence, RowSpan, Window, split
 from oocloader.reading import Job, Pool, RowReader, SharedChunks, Target, gather_jobs
-from oocloader.sizes import nbytes_of_row
 
 Gather = Literal["never", "freely", "bounded"]
 """Whether shuffled rows are copied straight from mapped files, which then count as resident; "bounded":
@@ -210,8 +209,8 @@ class Staging:
         if view is None:
             return reader.jobs(spans, Target(out, shared_chunks, self._counters))
         bounded = self._gather == "bounded" and reader.mapped_nbytes > 0
-        again = reader.fresh_view if bounded else None
-        return gather_jobs(view, spans, out, self._counters, again=again)
+        fresh_view = reader.fresh_view if bounded else None
+        return gather_jobs(view, spans, out, self._counters, fresh_view=fresh_view)
 
     def _map(self, reader: RowReader, plan: StagePlan) -> np.ndarray | None:
         if not plan.delivered:
@@ -272,11 +271,7 @@ def _readable(
             for job in reader.jobs(spans, target):
                 job()
         except Exception as error:
-            dests = [span.dest_index for span in spans]
-            first = min(
-                int(dest_index.start if isinstance(dest_index, slice) else dest_index.min())
-                for dest_index in dests
-            )
+            first = min(int(span.dest_rows().min()) for span in spans)
             if first < good:
                 good, failed = first, error if isinstance(error, StoreError) else None
     return array, good, failed
@@ -284,7 +279,7 @@ def _readable(
 
 def pool_nbytes(reader: RowReader, rows: int) -> int:
     """Bytes of a buffer for `rows` rows."""
-    return rows * nbytes_of_row(reader.shape, reader.dtype)
+    return rows * reader.row_nbytes
 
 
 def _rows(buffer: np.ndarray, rows: int, reader: RowReader) -> np.ndarray:

@@ -15,20 +15,15 @@ from oocloader.reading.boxes import (
 from oocloader.reading.buffers import ALIGNMENT, Pool, allocate
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.files import FileReader
+from oocloader.reading.gather import GATHERED_NBYTES, gather_jobs
+from oocloader.reading.jobs import JOB_NBYTES, Job, then
+from oocloader.reading.joined_reader import JoinedReader
 from oocloader.reading.layout import Files, Layout
+from oocloader.reading.library_reader import LibraryReader
 from oocloader.reading.locks import Lock
-from oocloader.reading.row_reader import (
-    GATHERED_NBYTES,
-    JOB_NBYTES,
-    Job,
-    JoinedReader,
-    LibraryReader,
-    MemoryReader,
-    RowReader,
-    Target,
-    gather_jobs,
-    read_rows,
-)
+from oocloader.reading.memory_reader import MemoryReader
+from oocloader.reading.read_rows import read_rows
+from oocloader.reading.row_reader import RowReader, Target
 from oocloader.reading.shared_chunks import SharedChunks
 
 __all__ = [
@@ -58,5 +53,6 @@ __all__ = [
     "in_order",
     "read_rows",
     "runs_of",
+    "then",
     "within_rows",
 ]

@@ -12,19 +12,18 @@ from oocloader.reading.boxes import Box, ChunkGeometry
 from oocloader.reading.byte_ranges import RowRuns
 from oocloader.reading.decoded_chunks import DecodedRows
 from oocloader.reading.files import FileReader
+from oocloader.reading.jobs import Job
 from oocloader.reading.layout import Layout
 from oocloader.reading.mapped_rows import MappedRows
 from oocloader.reading.raw_rows import RawRows
-from oocloader.reading.row_reader import Job, Target
+from oocloader.reading.row_reader import RowReader, Target
 
 
-class ChunkReader:
+class ChunkReader(RowReader):
     """Rows of one array by its `layout`.
 
     `ask_fill` gives the fill value where `layout` does not say it, since nothing is missing.
     """
-
-    chunk_origins: tuple[int, ...] = (0,)
 
     def __init__(self, layout: Layout, *, ask_fill: Callable[[], np.ndarray] | None = None) -> None:
         self._layout = layout
@@ -32,19 +31,23 @@ class ChunkReader:
         self._files = FileReader(layout.files)
         self.shape = layout.shape
         self.dtype = layout.dtype.newbyteorder("=")
-        self.row_access = layout.chain.raw and layout.whole_rows
+        self._row_access = layout.chain.raw and layout.whole_rows
         runs = RowRuns(layout)
         self._rows: RawRows | DecodedRows
-        if self.row_access:
+        if self._row_access:
             self._rows = RawRows(layout, self._files, runs)
         else:
             self._rows = DecodedRows(layout, self._files)
-        mapping = self.row_access and layout.dtype.isnative
+        mapping = self._row_access and layout.dtype.isnative
         self._mapped = MappedRows(layout, self._files, runs) if mapping else None
         self.mapped_nbytes = layout.row_nbytes * self.shape[0] if mapping else 0
         single = layout.chunk_shape == layout.shape
-        self.chunk_rows = None if single and self.row_access else layout.chunk_shape[0]
+        self.chunk_rows = None if single and self._row_access else layout.chunk_shape[0]
         self.scratch_nbytes = self._rows.scratch_nbytes
+
+    @property
+    def row_access(self) -> bool:
+        return self._row_access
 
     @property
     def layout(self) -> Layout:

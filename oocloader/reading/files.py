@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from oocloader.errors import ChangedError, ClosedError, StoreError
+from oocloader.local_files import FileState
 from oocloader.reading.layout import Files
 from oocloader.reading.locks import Lock
 from oocloader.reading.page_cache import Fetcher, advise
 
 # Up to this many files stay open; stores of one file a chunk open each for as long as it is read.
-_KEPT_OPEN = 64
+_MOST_OPEN = 64
 # The system takes no more places with one call (IOV_MAX).
 _MOST_VECTORS = 1024
 
@@ -44,7 +45,7 @@ class FileReader:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._keep = len(files.names) <= _KEPT_OPEN
+        self._hold = len(files.names) <= _MOST_OPEN
         self._open: dict[int, _Descriptor] = {}
         self._lock = Lock()
         self._fetcher = Fetcher()
@@ -67,7 +68,7 @@ class FileReader:
                 path = self._files.path(index)
                 raise ClosedError(f"{path}: the store is closed; open it again", file=path)
             file = self._open.get(index)
-            if file is None and self._keep:
+            if file is None and self._hold:
                 file = self._open[index] = self._opened(index)
         return file or self._opened(index)
 
@@ -176,15 +177,13 @@ class FileReader:
             raise _unreadable(path, error) from error
 
     def _check(self, index: int, fd: int) -> None:
-        now = os.fstat(fd)
-        size, mtime_ns = int(self._files.size[index]), int(self._files.mtime_ns[index])
-        if now.st_size == size and now.st_mtime_ns == mtime_ns:
+        now, then = FileState.of(fd), self._files.state(index)
+        if now == then:
             return
+        what = "it was modified since the store was opened"
+        if now.nbytes != then.nbytes:
+            what = f"it has {now.nbytes} bytes now and had {then.nbytes} when the store was opened"
         path = self._files.path(index)
-        if now.st_size != size:
-            what = f"it has {now.st_size} bytes now and had {size} when the store was opened"
-        else:
-            what = "it was modified since the store was opened"
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
 
 

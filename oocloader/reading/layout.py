@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.codecs import Chain
+from oocloader.local_files import FileState
 from oocloader.sizes import nbytes_of_row
 
 
@@ -29,12 +30,16 @@ class Files:
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
 
+    def state(self, index: int) -> FileState:
+        """What file `index` was when the store was opened."""
+        return FileState(int(self.size[index]), int(self.mtime_ns[index]))
+
     @classmethod
     def of(cls, path: str) -> Files:
         """A single file as it is now."""
-        found = os.stat(path)
+        state = FileState.of(path)
         root, name = os.path.split(os.path.abspath(path))
-        return cls(root, (name,), np.array([found.st_size]), np.array([found.st_mtime_ns]))
+        return cls(root, (name,), np.array([state.nbytes]), np.array([state.mtime_ns]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 
 from oocloader.errors import CorruptChunkError, StoreError
 from oocloader.reading.layout import Layout
+
+Error = TypeVar("Error", bound=StoreError)
 
 
 class error_context:  # noqa: N801  # read as `with error_context(...)`, like contextlib.suppress
@@ -18,7 +21,7 @@ class error_context:  # noqa: N801  # read as `with error_context(...)`, like co
 
     __slots__ = ("_layout", "_rows")
 
-    # No generator, and rows are worked out when they are told of: this surrounds each read of a small chunk.
+    # No generator, and rows are worked out when they are needed: this surrounds each read of a small chunk.
     def __init__(self, layout: Layout, rows: tuple[int, int] | int) -> None:
         self._layout = layout
         self._rows = rows
@@ -31,12 +34,13 @@ class error_context:  # noqa: N801  # read as `with error_context(...)`, like co
             return
         rows = rows_of(self._layout, self._rows) if isinstance(self._rows, int) else self._rows
         what = error.message.removeprefix(f"{error.file}: ")
-        raise type(error)(
-            f"{error.file}: array {self._layout.array!r}, rows {rows[0]} to {rows[1] - 1}: {what}",
-            file=error.file,
-            array=self._layout.array,
-            rows=rows,
-        ) from error
+        raise rows_error(type(error), what, file=error.file, array=self._layout.array, rows=rows) from error
+
+
+def rows_error(kind: type[Error], what: str, *, file: str | None, array: str, rows: tuple[int, int]) -> Error:
+    """The error for rows that cannot be read, the first and the one behind the last."""
+    where = f"{file}: array {array!r}, rows {rows[0]} to {rows[1] - 1}"
+    return kind(f"{where}: {what}", file=file, array=array, rows=rows)
 
 
 def rows_of(layout: Layout, chunk: int) -> tuple[int, int]:

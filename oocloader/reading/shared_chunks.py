@@ -1,32 +1,72 @@
 """Bands: the rows that one row of chunks holds, decoded once a pass however windows cut them.
 
 A window that takes a whole band has it decoded straight to its place. A band that several windows
-share is decoded to memory of its own at the first and kept until the last has taken its rows.
+share is decoded to memory of its own at the first and held until the last has taken its rows.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from oocloader.errors import ClosedError
-from oocloader.order import RowSpan, place, split
-
-Job = Callable[[], object]
-# (band, first row, row behind the last, buffer of these rows) -> jobs that fill the buffer
-Decode = Callable[[int, int, int, np.ndarray], list[Job]]
+from oocloader.order import RowSpan, split
+from oocloader.reading.jobs import Job, then
 
 
 @dataclass(slots=True)
-class _Kept:
-    left: int
+class Band:
+    """Stored rows `lo:hi`, to be decoded to `rows` by the window that claimed them first."""
+
+    number: int
+    lo: int
+    hi: int
+    rows: np.ndarray
+    rows_left: int = 0
     """Rows of the pass that no window has asked for yet."""
-    rows: np.ndarray | None = None
     error: BaseException | None = None
     ready: bool = False
+    settle: Callable[[BaseException | None], object] | None = None
+    """To be called when `rows` are decoded, or with the error; None where nobody waits for them."""
+
+    def jobs(self, decode: Sequence[Job]) -> list[Job]:
+        """`decode`, which fills `rows`, then handed to every window that waits for them."""
+        # Not held on to: it holds the buffer of a window, and the band may outlive that.
+        settle, self.settle = self.settle, None
+        if settle is None:
+            return list(decode)
+
+        def run(job: Job) -> None:
+            try:
+                job()
+            except BaseException as error:
+                settle(error)
+                raise
+
+        return then([functools.partial(run, job) for job in decode], lambda: settle(None))
+
+    def copy(self, spans: Sequence[RowSpan], out: np.ndarray) -> None:
+        """Copy the rows of `spans` to their places in `out`."""
+        for span in spans:
+            span.copy(self.rows, out, first=self.lo)
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a window has to decode, and how it comes by what others decode.
+
+    - `unshared`: the spans of bands that no other window needs: to be decoded to the rows of these spans
+    - `bands`: to be decoded whole
+    - `copies`: copy rows of bands that jobs of other windows decode, and wait for these: to come last
+    """
+
+    unshared: dict[int, list[RowSpan]] = field(default_factory=dict)
+    bands: list[Band] = field(default_factory=list)
+    copies: list[Job] = field(default_factory=list)
 
 
 class SharedChunks:
@@ -37,7 +77,7 @@ class SharedChunks:
 
     def __init__(self, wanted: Callable[[int, int], int]) -> None:
         self._wanted = wanted
-        self._kept: dict[int, _Kept] = {}
+        self._held: dict[int, Band] = {}
         self._parts: dict[int, SharedChunks] = {}
         # As in `Prefetcher`: never entered through the condition, for the sake of Ctrl-C.
         self._lock = threading.RLock()
@@ -58,115 +98,72 @@ class SharedChunks:
         """Let go of everything, and of every thread that waits for a band."""
         with self._lock:
             self._cancelled = True
-            self._kept.clear()
+            self._held.clear()
             self._changed.notify_all()
             parts = list(self._parts.values())
         for shared_chunks in parts:
             shared_chunks.cancel()
 
     @property
-    def kept_nbytes(self) -> int:
+    def held_nbytes(self) -> int:
         """Memory held for bands that are needed again."""
         with self._lock:
-            own = sum(entry.rows.nbytes for entry in self._kept.values() if entry.rows is not None)
-            return own + sum(shared_chunks.kept_nbytes for shared_chunks in self._parts.values())
+            held = sum(band.rows.nbytes for band in self._held.values())
+            return held + sum(shared_chunks.held_nbytes for shared_chunks in self._parts.values())
 
-    def jobs(
-        self,
-        spans: Sequence[RowSpan],
-        out: np.ndarray,
-        *,
-        rows: int,
-        band_rows: int,
-        decode: Decode,
-        direct: Callable[[dict[int, list[RowSpan]]], list[Job]] | None = None,
-    ) -> list[Job]:
-        """Jobs that bring `spans` of an array of `rows` rows, kept `band_rows` to a band, into `out`.
+    def claim(
+        self, spans: Sequence[RowSpan], out: np.ndarray, *, rows: int, band_rows: int, whole: bool = True
+    ) -> Claim:
+        """How `spans` of an array of `rows` rows, `band_rows` to a band, get to `out`.
 
-        `direct(spans by band)` brings the bands that no other window needs to their places, without a
-        buffer in between and all of them at once, so that neighbours can be read together.
+        `whole`: bands can only be decoded whole, to neighbouring rows; then none is `unshared`.
         """
-        jobs: list[Job] = []
-        unshared: dict[int, list[RowSpan]] = {}
-        for band, parts in split(spans, band_rows):
-            lo, hi = band * band_rows, min(rows, (band + 1) * band_rows)
-            taken = sum(part.rows for part in parts)
-            entry, fresh = self._claim(band, taken, self._wanted(lo, hi))
-            if entry is None:
-                if direct is not None:
-                    unshared[band] = parts
-                    continue
-                whole = parts[0]
-                if len(parts) == 1 and taken == hi - lo and isinstance(whole.dest_index, slice):
-                    jobs += decode(band, lo, hi, out[whole.dest_index])
-                    continue
-                entry, fresh = _Kept(0), True
-            if fresh:
-                jobs += self._filling(entry, band, lo, hi, out, parts, decode)
-            else:
-                jobs.append(self._taking(entry, lo, out, parts))
-        return direct(unshared) + jobs if direct is not None and unshared else jobs
-
-    def _claim(self, band: int, taken: int, wanted: int) -> tuple[_Kept | None, bool]:
-        with self._lock:
-            if self._cancelled:
-                raise ClosedError("the pass was given up")
-            entry = self._kept.get(band)
-            if entry is not None:
-                entry.left -= taken
-                if entry.left <= 0:
-                    del self._kept[band]
-                return entry, False
-            if taken >= wanted:
-                return None, True
-            entry = self._kept[band] = _Kept(wanted - taken)
-            return entry, True
-
-    def _filling(
-        self, entry: _Kept, band: int, lo: int, hi: int, out: np.ndarray, parts: list[RowSpan], decode: Decode
-    ) -> list[Job]:
-        entry.rows = np.empty((hi - lo, *out.shape[1:]), out.dtype)
-        steps = decode(band, lo, hi, entry.rows)
-        left = [len(steps)]
-        lock = threading.Lock()
-
-        def job(step: Job) -> None:
-            try:
-                step()
-            except BaseException as error:
-                self._settle(entry, error)
-                raise
-            with lock:
-                left[0] -= 1
-                last = left[0] == 0
-            if last:
-                self._settle(entry, None)
-                _place(entry, lo, out, parts)
-
-        return [lambda step=step: job(step) for step in steps]  # type: ignore[misc]  # default binds the step
-
-    def _settle(self, entry: _Kept, error: BaseException | None) -> None:
-        with self._lock:
-            entry.error = entry.error or error
-            entry.ready = True
-            self._changed.notify_all()
-
-    def _taking(self, entry: _Kept, lo: int, out: np.ndarray, parts: list[RowSpan]) -> Job:
-        def take() -> None:
+        claim = Claim()
+        for number, parts in split(spans, band_rows):
+            lo, hi = number * band_rows, min(rows, (number + 1) * band_rows)
+            taken, wanted = sum(part.rows for part in parts), self._wanted(lo, hi)
             with self._lock:
-                while not (entry.ready or self._cancelled):
-                    self._changed.wait()
-                if not entry.ready:
+                if self._cancelled:
                     raise ClosedError("the pass was given up")
-            if entry.error is not None:
-                raise entry.error
-            _place(entry, lo, out, parts)
+                band = self._held.get(number)
+                if band is not None:
+                    band.rows_left -= taken
+                    if band.rows_left <= 0:
+                        del self._held[number]
+                    claim.copies.append(functools.partial(self._copy, band, parts, out))
+                    continue
+                shared = taken < wanted
+                if not shared and not whole:
+                    claim.unshared[number] = parts
+                    continue
+                dest = parts[0].dest_index
+                if not shared and taken == hi - lo and len(parts) == 1 and isinstance(dest, slice):
+                    claim.bands.append(Band(number, lo, hi, out[dest]))
+                    continue
+                buffer = np.empty((hi - lo, *out.shape[1:]), out.dtype)
+                band = Band(number, lo, hi, buffer, wanted - taken)
+                band.settle = functools.partial(self._settle, band, parts, out)
+                claim.bands.append(band)
+                if shared:
+                    self._held[number] = band
+        return claim
 
-        return take
+    def _settle(
+        self, band: Band, parts: Sequence[RowSpan], out: np.ndarray, error: BaseException | None
+    ) -> None:
+        with self._lock:
+            band.error = band.error or error
+            band.ready = True
+            self._changed.notify_all()
+        if error is None:
+            band.copy(parts, out)
 
-
-def _place(entry: _Kept, lo: int, out: np.ndarray, parts: list[RowSpan]) -> None:
-    assert entry.rows is not None
-    for part in parts:
-        rows = entry.rows[part.start - lo : part.stop - lo]
-        place(out, part.dest_index, rows if part.row_index is None else rows[part.row_index])
+    def _copy(self, band: Band, parts: Sequence[RowSpan], out: np.ndarray) -> None:
+        with self._lock:
+            while not (band.ready or self._cancelled):
+                self._changed.wait()
+            if not band.ready:
+                raise ClosedError("the pass was given up")
+        if band.error is not None:
+            raise band.error
+        band.copy(parts, out)

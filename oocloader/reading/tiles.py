@@ -2,6 +2,9 @@
 
 A chunk that cuts samples is copied in short runs, and a small one takes less time than the call that copies
 it. Chunks of a tile have consecutive numbers: all of a sample's last axes, and some of the axis before.
+
+In `tools/bench.py --only floor`, medians of 9 pairs: chunks of 16x16x16x3 are loaded 1.6 times as fast as one
+by one where they are raw HDF5, and 1.07 times with LZ4.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from oocloader.reading.layout import Layout
 TILE_NBYTES = 256 << 10
 # To remember where in samples a tile lies takes about half a kilobyte.
 _MOST_PARTS = 4096
+# Chunks of a tile that take more than so many times their bytes in the file lie among those of other tiles.
+_COMPACT = 1.1
 
 
 class Tiling:
@@ -88,3 +93,31 @@ def _along(layout: Layout, most: int) -> tuple[int, ...]:
         if along[axis] < grid[axis]:
             break
     return tuple(along)
+
+
+def are_compact(layout: Layout, together: int) -> bool:
+    """Whether tiles of so many chunks take little more of a file than the bytes of their chunks."""
+    file, offset, stored = _columns(layout, together)
+    there = file >= 0
+    ends = np.where(there, offset + stored, 0).max(axis=1)
+    begins = np.where(there, offset, np.iinfo(np.int64).max).min(axis=1)
+    # Chunks in files of their own have nothing between them.
+    in_one = there.any(axis=1) & ((file == file.max(axis=1, keepdims=True)) | ~there).all(axis=1)
+    spanned, held = (ends - begins)[in_one].sum(), np.where(there, stored, 0).sum(axis=1)[in_one].sum()
+    return bool(spanned <= _COMPACT * held)
+
+
+def are_runs(layout: Layout, together: int) -> np.ndarray:
+    """Whether the chunks of each tile of so many are raw and lie one behind the other: bool (tiles,)."""
+    file, offset, stored = _columns(layout, together)
+    if not layout.chain.raw:
+        return np.zeros(len(file), bool)
+    behind = offset[:, :1] + np.arange(together) * layout.chunk_nbytes
+    there = (file == file[:, :1]) & (file >= 0)
+    return np.asarray((there & (offset == behind) & (stored == layout.chunk_nbytes)).all(axis=1))
+
+
+def _columns(layout: Layout, together: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """File, offset and stored bytes of the chunks of each tile: (tiles, chunks) each."""
+    shape = -1, together
+    return layout.file.reshape(shape), layout.offset.reshape(shape), layout.stored.reshape(shape)

@@ -7,7 +7,7 @@ import pytest
 from oocloader.errors import SettingError
 from oocloader.loader.global_shuffle import gathered, refuse_costly
 from oocloader.memory.alignment import Column
-from oocloader.reading.row_reader import GATHERED_NBYTES
+from oocloader.reading.gather import GATHERED_NBYTES
 
 
 def made(

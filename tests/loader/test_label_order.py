@@ -13,7 +13,7 @@ import zarr
 import oocloader as ooc
 from oocloader.loader.label_order import sorted_labels
 from oocloader.order.order import RowSet
-from oocloader.reading.row_reader import MemoryReader
+from oocloader.reading.memory_reader import MemoryReader
 
 CLASSES = np.arange(5000) // 500
 RANDOM = np.random.default_rng(0)

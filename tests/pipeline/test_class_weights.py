@@ -17,7 +17,9 @@ from oocloader.order.order import RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.order.selection import row_set
 from oocloader.pipeline.class_weights import ClassWeights, class_weights
-from oocloader.reading.row_reader import Job, MemoryReader, Target
+from oocloader.reading.jobs import Job
+from oocloader.reading.memory_reader import MemoryReader
+from oocloader.reading.row_reader import Target
 
 
 def asked(value: Any, structure: Any = (0, 1), **changed: Any) -> ClassWeights | None:

@@ -19,7 +19,9 @@ from oocloader.order.row_spans import RowSpan
 from oocloader.pipeline.epoch_pass import EpochPass, ReadConfig
 from oocloader.pipeline.next_epoch import NextEpoch
 from oocloader.reading.files import FileReader
-from oocloader.reading.row_reader import Job, MemoryReader, Target
+from oocloader.reading.jobs import Job
+from oocloader.reading.memory_reader import MemoryReader
+from oocloader.reading.row_reader import Target
 from recorded import eventually, ids_of, our_threads
 
 ROWS = 100

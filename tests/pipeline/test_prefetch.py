@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ import pytest
 
 from oocloader.errors import ClosedError
 from oocloader.order.order import Order, RowSet
+from oocloader.order.row_spans import RowSpan
 from oocloader.pipeline.prefetch import Prefetcher
 from oocloader.pipeline.staging import Stage, StagePlan
-from oocloader.reading.shared_chunks import Job, SharedChunks
+from oocloader.reading.jobs import Job
+from oocloader.reading.shared_chunks import Band, SharedChunks
 
 # How long anything may take that should take no time, on a machine that does other things too.
 PATIENCE_S = 10.0
@@ -264,13 +268,17 @@ def test_an_error_beside_a_shared_chunk_does_not_leave_anyone_waiting(threads: i
     shared_chunks = SharedChunks(order.rows.count)
     decoded = np.arange(100)
 
-    def decode(band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
-        return [lambda: out.__setitem__(slice(None), decoded[lo:hi])]
+    def jobs_of(spans: Sequence[RowSpan], out: np.ndarray) -> list[Job]:
+        claim = shared_chunks.claim(spans, out, rows=100, band_rows=10)
+        decode = [
+            band.jobs([partial(np.copyto, band.rows, decoded[band.lo : band.hi])]) for band in claim.bands
+        ]
+        return [*chain.from_iterable(decode), *claim.copies]
 
     def stages() -> Iterator[Stage]:
         for window in order.windows(0):
             out = np.full(5, -1)
-            jobs = shared_chunks.jobs(window.spans, out, rows=100, band_rows=10, decode=decode)
+            jobs = jobs_of(window.spans, out)
             if window.index == 6:
                 jobs.insert(0, raising(OSError("the labels are gone")))
             plan = StagePlan((window,), 0, 0, 5, window.first)
@@ -285,9 +293,7 @@ def test_an_error_beside_a_shared_chunk_does_not_leave_anyone_waiting(threads: i
         next(reading)
     assert time.monotonic() - began < CLOSE_S
     with pytest.raises(ClosedError):
-        shared_chunks.jobs([], np.empty(0), rows=1, band_rows=1, decode=decode) or shared_chunks._claim(
-            0, 1, 1
-        )
+        jobs_of([RowSpan(0, 1, None, slice(0, 1))], np.empty(1, np.int64))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -295,13 +301,16 @@ def test_one_thread_is_enough_for_shared_chunks(threads: int) -> None:
     order = Order(RowSet(0, 300), shuffle=True, seed=0, block=3, window=30)
     shared_chunks = SharedChunks(order.rows.count)
 
-    def decode(band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
-        return [lambda at=at: out.__setitem__(at, lo + at) for at in range(hi - lo)]  # type: ignore[misc]  # binds at
+    def decode(band: Band) -> list[Job]:
+        return band.jobs(
+            [partial(band.rows.__setitem__, at, band.lo + at) for at in range(band.hi - band.lo)]
+        )
 
     def stages() -> Iterator[Stage]:
         for window in order.windows(0):
             out = np.full(window.rows, -1)
-            jobs = shared_chunks.jobs(window.spans, out, rows=300, band_rows=64, decode=decode)
+            claim = shared_chunks.claim(window.spans, out, rows=300, band_rows=64)
+            jobs = [*chain.from_iterable(map(decode, claim.bands)), *claim.copies]
             yield Stage(StagePlan((window,), 0, 0, window.rows, window.first), [out], [True], jobs)
 
     found = [

@@ -21,7 +21,10 @@ from oocloader.order.shards import batching
 from oocloader.pipeline.staging import Staging, plan_stages, pool_nbytes, stage_rows
 from oocloader.reading.buffers import Pool
 from oocloader.reading.chunk_reader import ChunkReader
-from oocloader.reading.row_reader import Job, LibraryReader, MemoryReader, RowReader, Target
+from oocloader.reading.jobs import Job
+from oocloader.reading.library_reader import LibraryReader
+from oocloader.reading.memory_reader import MemoryReader
+from oocloader.reading.row_reader import RowReader, Target
 
 ROWS = 450
 

@@ -71,18 +71,16 @@ def test_a_raw_chunk_of_another_size_is_damaged() -> None:
     assert caught.value.chunk == (1, 0)
 
 
-def test_runs_of_several_stretches() -> None:
+def test_runs_of_several_ranges() -> None:
     layout = layout_of([(0, 100), (0, 140), (0, 500), (1, 0), (-1, 0), (-1, 0)])
-    # Each stretch begins a run, also where the one before ends there.
-    assert RowRuns(layout).of_all([(1, 3), (3, 9), (14, 23)]) == [
-        RowRun(0, 110, 20, 0, 1),
-        RowRun(0, 130, 50, 2, 3),
-        RowRun(0, 500, 10, 7, 8),
-        RowRun(1, 20, 20, 8, 14),
-        RowRun(-1, 0, 70, 10, 16),
+    # Each range begins a run, also where the one before ends there.
+    assert RowRuns(layout).of_each([(1, 3), (3, 9), (14, 23)]) == [
+        [RowRun(0, 110, 20, 0, 1)],
+        [RowRun(0, 130, 50, 0, 3), RowRun(0, 500, 10, 5, 8)],
+        [RowRun(1, 20, 20, 0, 14), RowRun(-1, 0, 70, 2, 16)],
     ]
     with pytest.raises(CorruptChunkError, match="39 stored bytes"):
-        RowRuns(layout_of([(0, 0), (0, 40)], stored=[40, 39])).of_all([(0, 2), (6, 7)])
+        RowRuns(layout_of([(0, 0), (0, 40)], stored=[40, 39])).of_each([(0, 2), (6, 7)])
 
 
 def test_what_lies_near_is_fetched_together() -> None:

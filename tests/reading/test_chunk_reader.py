@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +23,10 @@ from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.reading.chunk_reader import ChunkReader
+from oocloader.reading.jobs import Job
 from oocloader.reading.layout import Layout
-from oocloader.reading.row_reader import Job, Target, read_rows
+from oocloader.reading.read_rows import read_rows
+from oocloader.reading.row_reader import Target
 from oocloader.reading.shared_chunks import SharedChunks
 
 PAGE = 4096
@@ -61,7 +62,7 @@ def deliver(reader: ChunkReader, order: Order, *, threads: int = 1) -> tuple[np.
         out = np.full((window.rows, *reader.shape[1:]), 99, reader.dtype)
         run(reader.jobs(window.spans, Target(out, shared_chunks, counters)), threads=threads)
         windows.append(out)
-    assert shared_chunks.kept_nbytes == 0
+    assert shared_chunks.held_nbytes == 0
     return np.concatenate(windows), counters
 
 
@@ -313,7 +314,7 @@ def test_rows_that_lie_alone_are_read_by_a_call_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
 ) -> None:
     monkeypatch.setattr("oocloader.reading.raw_rows.GAP_NBYTES", 0)
-    monkeypatch.setattr("oocloader.reading.scatter.SCRATCH_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.reading.raw_rows.SCRATCH_NBYTES", 1000)
     monkeypatch.setattr("oocloader.reading.raw_rows.JOB_NBYTES", 10_000)
     array = rows_array(1000, dtype, sample_shape=(5, 3))
     options = LONE_LAYOUTS[layout]
@@ -650,57 +651,3 @@ def test_how_rows_are_read(
     reader = reader_of(written(tmp_path, FORMS[form], step=Flip() if coded else None)[0])
     assert (reader.chunk_rows, reader.row_access, reader.chunk_origins) == (chunk_rows, row_access, (0,))
     assert reader.scratch_nbytes > 0
-
-
-# -- quick chunks
-
-
-class Busy(Flip):
-    """Records how many chunks are decoded at a time; `work` is done for each."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__()
-        self.most_at_once = 0
-        self._work = work
-        self._now = 0
-
-    def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        with self._lock:
-            self._now += 1
-            self.most_at_once = max(self.most_at_once, self._now)
-        self._work()
-        found = super().decode(stored, out)
-        with self._lock:
-            self._now -= 1
-        return found
-
-
-def work_long() -> None:
-    """Compute, and let others compute too."""
-    until = time.thread_time() + 1e-4
-    while time.thread_time() < until:
-        pass
-    time.sleep(1e-3)
-
-
-def decoded_at_a_time(folder: Path, work: Callable[[], object]) -> int:
-    """The most chunks that three threads decode at a time, once it is known how long one takes."""
-    step = Busy(work)
-    array = rows_array(200, sample_shape=(64, 64))
-    reader = reader_of(write_layout(folder, array, (1, 64, 64), step=step))
-    order = Order(RowSet(0, 200), shuffle=True, seed=0, block=1, window=200)
-    deliver(reader, order)
-    step.most_at_once = 0
-    found, _ = deliver(reader, order, threads=3)
-    assert np.array_equal(found, array[numbers_of(order)])
-    return step.most_at_once
-
-
-def test_quick_chunks_are_decoded_by_a_thread_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("oocloader.reading.decoded_chunks.JOB_NBYTES", 80 << 10)
-    monkeypatch.setattr("oocloader.reading.decode_turns.HANDOVER_S", 1e-3)
-    assert decoded_at_a_time(tmp_path / "quick", lambda: time.sleep(1e-4)) == 1
-    monkeypatch.setattr("oocloader.reading.decode_turns.HANDOVER_S", 1e-5)
-    assert decoded_at_a_time(tmp_path / "slow", work_long) > 1

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from oocloader.errors import ClosedError
 from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
-from oocloader.reading.shared_chunks import Job, SharedChunks
+from oocloader.reading.jobs import Job
+from oocloader.reading.shared_chunks import Band, SharedChunks
 
 
 class Chunked:
@@ -31,29 +33,22 @@ class Chunked:
         self._lock = threading.Lock()
 
     def jobs(self, shared_chunks: SharedChunks, spans: Sequence[RowSpan], out: np.ndarray) -> list[Job]:
-        return shared_chunks.jobs(
-            spans,
-            out,
-            rows=len(self.rows),
-            band_rows=self._band_rows,
-            decode=self._decode,
-            direct=(lambda found: self._placing(found, out)) if self._direct else None,
+        claim = shared_chunks.claim(
+            spans, out, rows=len(self.rows), band_rows=self._band_rows, whole=not self._direct
         )
+        jobs = [job for band, parts in claim.unshared.items() for job in self._place(band, parts, out)]
+        for band in claim.bands:
+            jobs += band.jobs(self._decode(band))
+        return jobs + claim.copies
 
-    def _decode(self, band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
-        self.into.append(out)
+    def _decode(self, band: Band) -> list[Job]:
+        self.into.append(band.rows)
 
-        def job(part: int) -> Job:
-            def decode() -> None:
-                out[part :: self._parts] = self.rows[lo:hi][part :: self._parts]
-                self._record(band)
+        def decode(part: int) -> None:
+            band.rows[part :: self._parts] = self.rows[band.lo : band.hi][part :: self._parts]
+            self._record(band.number)
 
-            return decode
-
-        return [job(part) for part in range(self._parts)]
-
-    def _placing(self, found: dict[int, list[RowSpan]], out: np.ndarray) -> list[Job]:
-        return [job for band, parts in found.items() for job in self._place(band, parts, out)]
+        return [partial(decode, part) for part in range(self._parts)]
 
     def _place(self, band: int, parts: list[RowSpan], out: np.ndarray) -> list[Job]:
         def read() -> None:
@@ -120,7 +115,7 @@ def test_a_pass_decodes_each_band_once(
     while waiting:
         finish()
     assert source.decoded == dict.fromkeys(np.unique(picked // band_rows).tolist(), parts)
-    assert shared_chunks.kept_nbytes == 0
+    assert shared_chunks.held_nbytes == 0
 
 
 def test_whole_bands_are_decoded_to_their_place() -> None:
@@ -147,7 +142,7 @@ def test_a_shared_band_is_kept_until_its_rows_were_asked_for() -> None:
     out = np.empty(4, np.int64)
     for start, kept in ((0, 80), (4, 80), (8, 80), (12, 80), (16, 0)):
         jobs = source.jobs(shared_chunks, [RowSpan(start, start + 4, None, slice(0, 4))], out)
-        assert shared_chunks.kept_nbytes == kept
+        assert shared_chunks.held_nbytes == kept
         run(jobs)
         assert np.array_equal(out, np.arange(start, start + 4))
     assert source.decoded == {0: 1, 1: 1}
@@ -156,20 +151,18 @@ def test_a_shared_band_is_kept_until_its_rows_were_asked_for() -> None:
 def test_an_error_reaches_every_window_of_the_band() -> None:
     failure = OSError("no such luck")
 
-    def decode(band: int, lo: int, hi: int, out: np.ndarray) -> list[Job]:
-        def fail() -> None:
-            raise failure
-
-        return [lambda: None, fail]
+    def fail() -> None:
+        raise failure
 
     shared_chunks = SharedChunks(RowSet(0, 100).count)
     out = np.empty(4, np.int64)
     first, second, third = (
-        shared_chunks.jobs([RowSpan(at, at + 3, None, slice(0, 3))], out, rows=9, band_rows=9, decode=decode)
+        shared_chunks.claim([RowSpan(at, at + 3, None, slice(0, 3))], out, rows=9, band_rows=9)
         for at in (0, 3, 6)
     )
-    first[0]()
-    for jobs in (first[1:], second, third):
+    decode = first.bands[0].jobs([lambda: None, fail])
+    decode[0]()
+    for jobs in (decode[1:], second.copies, third.copies):
         with pytest.raises(OSError, match="no such luck") as caught:
             run(jobs)
         assert caught.value is failure
@@ -194,7 +187,7 @@ def test_cancel_frees_who_waits(asked: int) -> None:
         for wait in waits:
             with pytest.raises(ClosedError):
                 wait.result(timeout=5)
-    assert whole.kept_nbytes == 0
+    assert whole.held_nbytes == 0
     # The one that decodes ends as if nothing had happened: its window is dropped.
     run(jobs[0])
     for cancelled in (whole, shared_chunks, whole.of_part(object(), 0)):
@@ -216,4 +209,4 @@ def test_parts_have_bands_of_their_own() -> None:
     assert np.array_equal(out, np.r_[0:10, 0:30])
     assert first.decoded == {0: 1, 1: 1, 2: 1}
     assert second.decoded == dict.fromkeys(range(8), 1)
-    assert whole.kept_nbytes == 0
+    assert whole.held_nbytes == 0

@@ -16,7 +16,17 @@ from numpy.lib.stride_tricks import as_strided
 from oocloader.memory import Cost, banded_cost
 from oocloader.metrics import Counters
 from oocloader.order import RowSpan
-from oocloader.reading import JOB_NBYTES, Box, ChunkGeometry, FileReader, Files, Job, Target, runs_of
+from oocloader.reading import (
+    JOB_NBYTES,
+    Box,
+    ChunkGeometry,
+    FileReader,
+    Files,
+    Job,
+    RowReader,
+    Target,
+    runs_of,
+)
 from oocloader.sizes import nbytes_of_row
 
 _BAND_NBYTES = 32 << 20
@@ -62,12 +72,8 @@ def read_runs(
         out.byteswap(inplace=True)
 
 
-class FortranReader:
+class FortranReader(RowReader):
     """Rows of the only array of a file of runs, which begins at byte `offset` of the only file."""
-
-    row_access = False
-    chunk_origins: tuple[int, ...] = (0,)
-    mapped_nbytes = 0
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, files: Files, offset: int) -> None:
         self._files = FileReader(files)
@@ -76,18 +82,15 @@ class FortranReader:
         self.shape = shape
         self.dtype = dtype.newbyteorder("=")
         self._places = places_of_runs(shape)
-        self.chunk_rows: int | None = band_rows(shape, dtype)
-        self.scratch_nbytes = JOB_NBYTES + self.chunk_rows * nbytes_of_row(shape, dtype)
+        self.chunk_rows = self._band_rows = band_rows(shape, dtype)
+        self.scratch_nbytes = JOB_NBYTES + self._band_rows * self.row_nbytes
 
     def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
-        assert self.chunk_rows is not None
-        return target.shared_chunks.jobs(
-            spans,
-            target.rows,
-            rows=self.shape[0],
-            band_rows=self.chunk_rows,
-            decode=lambda band, lo, hi, out: self._band_jobs(lo, hi, out, target.counters),
-        )
+        claim = target.shared_chunks.claim(spans, target.rows, rows=self.shape[0], band_rows=self._band_rows)
+        jobs: list[Job] = []
+        for band in claim.bands:
+            jobs += band.jobs(self._band_jobs(band.lo, band.hi, band.rows, target.counters))
+        return jobs + claim.copies
 
     @property
     def chunk_geometry(self) -> ChunkGeometry:
@@ -96,8 +99,7 @@ class FortranReader:
     @property
     def run_nbytes(self) -> int:
         """Bytes that lie next to each other where a band is read."""
-        assert self.chunk_rows is not None
-        return self.chunk_rows * self.dtype.itemsize
+        return self._band_rows * self.dtype.itemsize
 
     def read_box(self, box: Box, out: np.ndarray) -> None:
         """Fill `out` with a box, its axes reversed: one call for each run of bytes in the file."""
@@ -110,19 +112,8 @@ class FortranReader:
                 out,
             )
 
-    def map(self, start: int, stop: int) -> np.ndarray | None:
-        return None
-
-    def view(self, spans: Sequence[RowSpan]) -> np.ndarray | None:
-        return None
-
-    def fresh_view(self) -> np.ndarray | None:
-        return None
-
     def cost(self, spans: Sequence[RowSpan]) -> Cost:
-        assert self.chunk_rows is not None
-        row_nbytes = len(self._places) * self.dtype.itemsize
-        return banded_cost(spans, rows=self.shape[0], band_rows=self.chunk_rows, row_nbytes=row_nbytes)
+        return banded_cost(spans, rows=self.shape[0], band_rows=self._band_rows, row_nbytes=self.row_nbytes)
 
     def close(self) -> None:
         self._files.close()

@@ -13,7 +13,7 @@ import zarr
 
 import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
-from oocloader.reading.row_reader import MemoryReader
+from oocloader.reading.memory_reader import MemoryReader
 from oocloader.stores import StoredArray
 
 MAKERS = (

@@ -97,8 +97,8 @@ def test_rows_are_brought_to_their_places(
     if few:
         # Several calls a run, several jobs, and little that passes through at once.
         monkeypatch.setattr("oocloader.reading.files._MOST_VECTORS", 3)
-        monkeypatch.setattr("oocloader.reading.scatter.JOB_NBYTES", 20 * layout.row_nbytes)
-        monkeypatch.setattr("oocloader.reading.scatter.SCRATCH_NBYTES", 7 * layout.row_nbytes)
+        monkeypatch.setattr("oocloader.reading.raw_rows.JOB_NBYTES", 20 * layout.row_nbytes)
+        monkeypatch.setattr("oocloader.reading.raw_rows.SCRATCH_NBYTES", 7 * layout.row_nbytes)
     spans, numbers = blocks(ROWS, of=17)
     found, counters = brought(layout, spans, threads=3)
     assert np.array_equal(found, expected[numbers])
@@ -184,7 +184,7 @@ def test_rows_pass_through_where_the_system_fills_one_place_a_call(
     finally:
         files._preadv.cache_clear()
     monkeypatch.undo()
-    monkeypatch.setattr("oocloader.reading.scatter.can_scatter", lambda: False)
+    monkeypatch.setattr("oocloader.reading.raw_rows.can_scatter", lambda: False)
     spans, numbers = blocks(ROWS, of=17)
     found, counters = brought(layout, spans)
     assert np.array_equal(found, expected[numbers])
