@@ -1,4 +1,13 @@
-"""Which rows come when: pure arithmetic on numbers of rows."""
+"""Which rows come when: pure arithmetic on numbers of rows.
+
+- `selection`: which rows and which arrays, as users name them
+- `row_spans`, `row_set`: stored rows to the rows of a buffer; sets of rows, and windows
+- `boundaries`: where a set is cut into blocks or windows
+- `permutation`, `epoch_cache`: random orders, remembered for the latest epochs
+- `shards`: how rows are shared out and cut into batches
+- `block_shuffle`, `order`: the windows of a pass, shuffled or not
+- `resharding`: what is left of a pass that other shards began
+"""
 
 from __future__ import annotations
 

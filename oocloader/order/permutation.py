@@ -57,11 +57,11 @@ def argsorted(keys: np.ndarray) -> np.ndarray:
     low = (np.uint64(1) << bits) - np.uint64(1)
     packed = (keys & ~low) | np.arange(n, dtype=np.uint64)
     packed.sort(axis=1)
-    found = (packed & low).astype(np.int64)
+    order = (packed & low).astype(np.int64)
     packed >>= bits
     for row in np.flatnonzero((packed[:, 1:] == packed[:, :-1]).any(axis=1)):
-        found[row] = np.argsort(keys[row], kind="stable")
-    return found
+        order[row] = np.argsort(keys[row], kind="stable")
+    return order
 
 
 class RandomPermutation:
@@ -98,13 +98,13 @@ class RandomPermutation:
     def _walked(self, lo: int, hi: int, *, back: bool) -> np.ndarray:
         out = np.empty(hi - lo, np.uint64)
         for at in range(lo, hi, _STEP):
-            found = out[at - lo : at - lo + _STEP]
-            found[:] = self._through(np.arange(at, at + len(found), dtype=np.uint64), back=back)
+            numbers = out[at - lo : at - lo + _STEP]
+            numbers[:] = self._through(np.arange(at, at + len(numbers), dtype=np.uint64), back=back)
             # Each walk ends, since the network is one to one.
-            beyond = np.flatnonzero(found >= np.uint64(self.n))
+            beyond = np.flatnonzero(numbers >= np.uint64(self.n))
             while len(beyond):
-                found[beyond] = self._through(found[beyond], back=back)
-                beyond = beyond[found[beyond] >= np.uint64(self.n)]
+                numbers[beyond] = self._through(numbers[beyond], back=back)
+                beyond = beyond[numbers[beyond] >= np.uint64(self.n)]
         return out.view(np.int64)
 
     def _through(self, numbers: np.ndarray, *, back: bool) -> np.ndarray:

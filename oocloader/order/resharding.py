@@ -67,15 +67,15 @@ def row_sequence(
 
 def _cut(segments: Sequence[_Segment], lo: int, hi: int) -> list[_Segment]:
     """Rows `lo:hi` of spans that lie one behind the other."""
-    found = []
+    parts = []
     at = 0
     for segment in segments:
         rows = segment.hi - segment.lo
         begin, end = max(lo - at, 0), min(hi - at, rows)
         if begin < end:
-            found.append(_Segment(segment.order, segment.lo + begin, segment.lo + end))
+            parts.append(_Segment(segment.order, segment.lo + begin, segment.lo + end))
         at += rows
-    return found
+    return parts
 
 
 class ReshardedEpoch:

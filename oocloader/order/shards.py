@@ -72,20 +72,20 @@ def batching(rows: int, shard: Shard, *, batch_size: int, drop_remainder: bool) 
     """
     index, count = shard
     lo, hi = share(rows, shard)
-    own, least = hi - lo, rows // count
+    of_shard, least = hi - lo, rows // count
     if drop_remainder:
         batches = least // batch_size
-        return Batching(own, batch_size, batches, batches * batch_size)
+        return Batching(of_shard, batch_size, batches, batches * batch_size)
     if least == 0 and count > 1:
         raise SettingError(
             f"shard=({index}, {count}): {rows} rows are too few for {count} shards; "
             "give at most one shard a row, or drop_remainder=True"
         )
     batches = -(-(rows // count + (rows % count > 0)) // batch_size)
-    halved = -(-own // batch_size) < batches
+    halved = -(-of_shard // batch_size) < batches
     if halved and batch_size == 1:
         raise SettingError(
             f"shard=({index}, {count}): {rows} rows in batches of one cannot be as many batches for each of "
             f"{count} shards; give drop_remainder=True, or a larger batch_size"
         )
-    return Batching(own, batch_size, batches, own, halved)
+    return Batching(of_shard, batch_size, batches, of_shard, halved)

@@ -1,4 +1,17 @@
-"""Byte ranges of files to rows in a buffer."""
+"""Byte ranges of files to rows in a buffer.
+
+- `layout`: where every chunk of an array lies
+- `locks`, `page_cache`, `files`: byte ranges read, fetched ahead, from files that must not have changed
+- `read_errors`: what is said of rows that cannot be read
+- `byte_ranges`: which of them are read with one call
+- `buffers`, `mapped_rows`: aligned memory, and private mappings of files
+- `jobs`, `shared_chunks`, `row_reader`: what threads carry out, who decodes what, and what every reader is
+- `raw_rows`: rows that lie in files as they are
+- `tiles`, `chunk_bytes`, `decoded_chunks`: rows of chunks that have to be decoded, or put together
+- `chunk_reader`, `library_reader`, `memory_reader`, `joined_reader`: the readers
+- `gather`, `read_rows`: rows from one array that holds all of them, and rows at once
+- `boxes`: parts of an array that span some of every axis
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from ctypes import c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,8 @@ class _Lease:
     __slots__ = ("__array_interface__", "_release")
 
     def __init__(self, address: int, nbytes: int, release: Callable[[], object]) -> None:
-        self.__array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
+        place = (address, False)
+        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": place, "version": 3}
         self._release = release
 
     def __del__(self) -> None:
@@ -90,20 +87,13 @@ def _libc() -> Any:
     if sys.platform == "win32":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int64,
-    ]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mmap.restype = c_void_p
+    libc.mmap.argtypes = [c_void_p, c_size_t, c_int, c_int, c_int, c_int64]
+    libc.munmap.argtypes = [c_void_p, c_size_t]
     return libc
 
 
-_FAILED = ctypes.c_void_p(-1).value
+_FAILED = c_void_p(-1).value
 _MAP_FIXED = 0x10
 
 

@@ -50,7 +50,7 @@ class ChunkRun:
 class RowRuns:
     """Where rows of raw chunks of whole rows lie: as few runs as there can be. Thread-safe.
 
-    They are worked out at first use and kept, 28 bytes a run.
+    They are worked out at first use and remembered, 28 bytes a run.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -61,13 +61,13 @@ class RowRuns:
         table, row_nbytes = self._table, self._layout.row_nbytes
         table.check(start, stop)
         first, behind = np.searchsorted(table.begin, (start, stop - 1), side="right").tolist()
-        found = []
+        row_runs = []
         for number in range(first - 1, behind):
             begin = int(table.begin[number])
             lo, hi = max(start, begin), min(stop, int(table.end[number]))
             offset = int(table.offset[number]) + (lo - begin) * row_nbytes
-            found.append(RowRun(int(table.file[number]), offset, (hi - lo) * row_nbytes, lo - start, lo))
-        return found
+            row_runs.append(RowRun(int(table.file[number]), offset, (hi - lo) * row_nbytes, lo - start, lo))
+        return row_runs
 
     def of_each(self, ranges: Sequence[tuple[int, int]]) -> list[list[RowRun]]:
         """As `of`, for the rows `start:stop` of each of several ranges."""
@@ -128,8 +128,8 @@ class _RunTable:
         at = int(np.searchsorted(self.odd, start // chunk_rows))
         if at < len(self.odd) and self.odd[at] * chunk_rows < stop:
             chunk = int(self.odd[at])
-            found = int(layout.stored[chunk])
-            raise damaged(layout, chunk, f"it has {found} stored bytes, expected {layout.chunk_nbytes}")
+            nbytes = int(layout.stored[chunk])
+            raise damaged(layout, chunk, f"it has {nbytes} stored bytes, expected {layout.chunk_nbytes}")
 
 
 def near_each_other(row_runs: Iterable[RowRun]) -> Iterator[tuple[int, list[tuple[int, int]]]]:

@@ -110,7 +110,7 @@ class DecodedRows:
     def _counted(
         self, decode: _Decode, numbers: list[int], spans: _Spans, out: np.ndarray, counters: Counters
     ) -> None:
-        # Its own, added at the end: adding takes a lock.
+        # Added to the others at the end, all at once: that takes a lock.
         job_counters = Counters()
         decode(numbers, spans, out, job_counters)
         job_counters.decoded_bytes = job_counters.chunks_decoded * self._chunk_nbytes

@@ -112,8 +112,8 @@ class RawRows:
         runs = self._runs.of_each([(part.start, part.stop) for part in parts])
         for file, ranges in near_each_other(itertools.chain.from_iterable(runs)):
             self._files.will_need(file, ranges)
-        found = zip(parts, runs, strict=True)
-        groups = (list(itertools.islice(found, len(group))) for group in grouped(parts, most_rows))
+        located = zip(parts, runs, strict=True)
+        groups = (list(itertools.islice(located, len(group))) for group in grouped(parts, most_rows))
         return [functools.partial(read, group, target) for group in groups]
 
     def _read_straight(self, parts: Sequence[_Part], target: Target) -> None:
@@ -143,13 +143,13 @@ class RawRows:
         self._count(target.counters, calls, reads, began)
 
     def _read_buffered(self, parts: Sequence[_Part], target: Target) -> None:
-        found = iter(parts)
+        located = iter(parts)
         for group in grouped([span for span, _ in parts], self._buffer_rows):
             began = time.perf_counter()
             first = [0, *itertools.accumulate(span.stop - span.start for span in group)]
             buffer = self._buffer(first[-1])
             reads: list[_Read] = []
-            for at, (span, runs) in zip(first, itertools.islice(found, len(group)), strict=False):
+            for at, (span, runs) in zip(first, itertools.islice(located, len(group)), strict=False):
                 reads += self._into(buffer[at : at + span.stop - span.start], runs)
             calls = self._read_each(reads, self._files.read)
             copying = time.perf_counter()

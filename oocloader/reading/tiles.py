@@ -68,16 +68,16 @@ class Tiling:
         return part if self.chunks == 1 else part.reshape(len(rows), *self._split)
 
     def _part(self, number: int) -> tuple[slice, ...]:
-        found = self._parts.get(number)
-        if found is None:
+        part = self._parts.get(number)
+        if part is None:
             layout = self._layout
             index = np.unravel_index(number * self.chunks, layout.grid[1:])
             begins = [int(i) * size for i, size in zip(index, self._sizes, strict=True)]
             spans = zip(begins, self._sizes, self._along, layout.shape[1:], strict=True)
-            found = (slice(None), *(slice(lo, min(lo + size * n, end)) for lo, size, n, end in spans))
+            part = (slice(None), *(slice(lo, min(lo + size * n, end)) for lo, size, n, end in spans))
             if len(self._parts) < _MOST_PARTS:
-                self._parts[number] = found
-        return found
+                self._parts[number] = part
+        return part
 
 
 def _along(layout: Layout, most: int) -> tuple[int, ...]:
