@@ -101,7 +101,7 @@ class Assembly:
         # Of rows in order a shard has the same in every pass: it would never come to read the others.
         lone = not settings.shuffle and settings.residency != "device"
         kept = self.rows.part(*share(len(self.rows), settings.shard)) if lone else self.rows
-        self._caches = settings.caching.of(self.arrays, kept)
+        self._caches = settings.caching.plan(self.arrays, kept)
         # Made with the first feed, when it is known how much memory windows take.
         self.cached: list[RowReader] | None = None
         self._free_host = budget.free_host_memory()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oocloader.loader.plan import Plan
     from oocloader.memory import Sizes
     from oocloader.metrics import Counters, Report
-    from oocloader.tfdata import LoaderDataset, Source
+    from oocloader.tfdata import LoaderDataset, LoaderPipeline
 
 _live: weakref.WeakSet[Loader] = weakref.WeakSet()
 # Whether TensorFlow was in use when this process was forked off.
@@ -103,7 +103,7 @@ class Loader:
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "source")}
         self._given = given
-        self._source: Source | None = None
+        self._source: LoaderPipeline | None = None
         self._closed = False
         self._pid = os.getpid()
         _refuse_forked(self._pid)
@@ -369,12 +369,12 @@ class Loader:
             drop_remainder=read_config.drop_remainder,
         )
 
-    def _tensorflow(self) -> Source:
+    def _tensorflow(self) -> LoaderPipeline:
         _refuse_forked(self._pid)
         if self._closed:
             raise ClosedError("the Loader is closed; make another one")
         if self._source is None:
-            from oocloader.tfdata import Element, Source, resolve
+            from oocloader.tfdata import Element, LoaderPipeline, resolve
 
             position = weakref.WeakMethod(self._next_position)
 
@@ -399,13 +399,13 @@ class Loader:
             read_config = self._feed
             if kept and made.settings.caching.in_memory:
                 read_config = dataclasses.replace(read_config, readers=made.readers)
-            self._source = Source(
+            self._source = LoaderPipeline(
                 read_config,
                 Element(**made.element),
                 device=device,
                 next_position=next_position,
                 coming=coming,
-                table=made.class_table(),
+                class_table=made.class_table(),
                 resident=self._resident if kept else None,
             )
         return self._source
@@ -420,7 +420,7 @@ def _close_all() -> None:
     # TensorFlow's threads must not wait in Python code when the interpreter goes.
     for loader in list(_live):
         loader.close()
-    used = sys.modules.get("oocloader.tfdata.device")
+    used = sys.modules.get("oocloader.tfdata")
     if used is not None and not _forked_in_use:
         used.settle(timeout_s=1.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 from oocloader.errors import SettingError
 from oocloader.machine import usable_cores
 from oocloader.order import Shard, Shuffle, shard_of, shuffled, whole
-from oocloader.pipeline import Caching, Residency, parse_residency
+from oocloader.pipeline import CacheOption, Residency, parse_residency
 from oocloader.sizes import parse_nbytes
 
 _MOST_THREADS = 8
@@ -32,7 +32,7 @@ class Settings:
     """Whether files may be mapped."""
     shard: Shard
     residency: Residency
-    caching: Caching
+    caching: CacheOption
 
     @classmethod
     def checked(cls, given: Mapping[str, Any]) -> Settings:
@@ -66,7 +66,7 @@ class Settings:
             mapping=mmap is None,
             shard=shard_of(given["shard"]),
             residency=parse_residency(given["residency"]),
-            caching=Caching.parse(given["cache"]),
+            caching=CacheOption.parse(given["cache"]),
         )
 
 

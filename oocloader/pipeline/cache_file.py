@@ -22,67 +22,12 @@ import numpy as np
 from oocloader.errors import SettingError, StoreError
 from oocloader.local_files import is_at, sync_folder, try_lock
 from oocloader.order import RowSet, RowSpan, apart, cut
-from oocloader.reading import (
-    ALIGNMENT,
-    JOB_NBYTES,
-    ChunkReader,
-    Files,
-    JoinedReader,
-    Layout,
-    LibraryReader,
-    RowReader,
-)
+from oocloader.pipeline.origin import name_in_store, origin_of, paths_of
+from oocloader.reading import ALIGNMENT, JOB_NBYTES, ChunkReader, Files, Layout, RowReader
+from oocloader.sizes import rows_in
 from oocloader.stores import StoredArray
 
 PARTIAL = ".partial"
-
-
-def origin(array: StoredArray) -> str | None:
-    """What the rows of an array are made of, as text that changes when they may have; None in memory.
-
-    Paths, sizes and times of change of every file, and where in them the array is.
-    """
-    found = [_files(path) for path in array.parts or (array.store,)]
-    if not all(found):
-        return None
-    return json.dumps([found, _read_by(array.reader)])
-
-
-def first_path(array: StoredArray) -> str:
-    """Where an array, or the first part of it, lies; no path where it is in memory."""
-    return array.parts[0] if array.parts else array.store
-
-
-def _files(path: str) -> list[str | int] | None:
-    """Path, bytes and time of change of a file; of a folder, of all files in it."""
-    path = os.path.realpath(path)
-    try:
-        about = os.stat(path)
-    except OSError:
-        return None
-    if not os.path.isdir(path):
-        return [path, about.st_size, about.st_mtime_ns]
-    digest = hashlib.sha256()
-    total = 0
-    for folder, folders, names in os.walk(path):
-        folders.sort()
-        for name in sorted(names):
-            file = os.path.join(folder, name)
-            about = os.stat(file)
-            total += about.st_size
-            digest.update(f"{file}\0{about.st_size}\0{about.st_mtime_ns}\0".encode(errors="surrogateescape"))
-    return [path, total, digest.hexdigest()]
-
-
-def _read_by(reader: RowReader) -> object:
-    """Which array of its files a reader reads, and how."""
-    if isinstance(reader, JoinedReader):
-        return [_read_by(part) for _, part in reader.parts]
-    if isinstance(reader, ChunkReader):
-        layout = reader.layout
-        places = hashlib.sha256(layout.offset.tobytes() + layout.stored.tobytes())
-        return [layout.array, repr(layout.chunk_shape), repr(layout.axes), places.hexdigest()]
-    return [type(reader).__name__, reader.array if isinstance(reader, LibraryReader) else ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +53,7 @@ class CacheFile:
         """Bytes of the rows."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def there(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the file is there, complete."""
         try:
             return os.path.getsize(self.path) == len(_header(self)) + self.nbytes
@@ -126,8 +71,8 @@ class CacheFile:
 def cache_file(folder: str, array: StoredArray, rows: RowSet) -> CacheFile | None:
     """The file for `rows` of an array, None for one in memory. Raises `SettingError` where it could lie."""
     reader = array.reader
-    made_of = origin(array)
-    if made_of is None:
+    origin = origin_of(array)
+    if origin is None:
         return None
     info = array.info
     for kind in ("virtual dataset", "external storage"):
@@ -140,21 +85,12 @@ def cache_file(folder: str, array: StoredArray, rows: RowSet) -> CacheFile | Non
                 array=info.name,
             )
     picked = None if rows.picked is None else hashlib.sha256(rows.picked.tobytes()).hexdigest()
-    paths = [os.path.realpath(path) for path in array.parts or (array.store,)]
-    place = json.dumps([paths, info.name, _named(reader), rows.start, rows.stop, picked])
-    state = json.dumps([made_of, info.shape, reader.dtype.str])
+    paths = [os.path.realpath(path) for path in paths_of(array)]
+    place = json.dumps([paths, info.name, name_in_store(reader), rows.start, rows.stop, picked])
+    state = json.dumps([origin, info.shape, reader.dtype.str])
     label = re.sub(r"[^A-Za-z0-9]+", "_", info.name)[:40].strip("_") or "array"
     name = f"{label}-{_short(place)}-{_short(state)}.npy"
-    return CacheFile(folder, name, (len(rows), *info.shape[1:]), reader.dtype, made_of, array)
-
-
-def _named(reader: RowReader) -> object:
-    """The name of the array in its own store."""
-    if isinstance(reader, JoinedReader):
-        return [_named(part) for _, part in reader.parts]
-    if isinstance(reader, ChunkReader):
-        return reader.layout.array
-    return reader.array if isinstance(reader, LibraryReader) else ""
+    return CacheFile(folder, name, (len(rows), *info.shape[1:]), reader.dtype, origin, array)
 
 
 def _short(text: str) -> str:
@@ -169,7 +105,7 @@ def _header(file: CacheFile) -> bytes:
     return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
 
 
-class Filling:
+class CacheFileWriter:
     """A cache file while this process fills it aside. Thread-safe."""
 
     def __init__(self, file: CacheFile, fd: int) -> None:
@@ -181,25 +117,25 @@ class Filling:
         self._row_nbytes = file.nbytes // file.shape[0]
 
     @classmethod
-    def begin(cls, file: CacheFile) -> Filling | None:
-        """Begin to fill, None where another process or loader does.
+    def try_start(cls, file: CacheFile) -> CacheFileWriter | None:
+        """Start to fill, None where another process or loader does.
 
         Removes what is left of a store that changed. Raises `StoreError` where there is no room.
         """
         path = file.path + PARTIAL
-        with _told(file):
+        with _error_context(file):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # Gone or finished meanwhile: what is locked then is not what others see.
-            mine = bool(try_lock(fd)) and is_at(fd, path)
-            if not mine or file.there():
-                if mine:
+            is_ours = bool(try_lock(fd)) and is_at(fd, path)
+            if not is_ours or file.is_complete():
+                if is_ours:
                     # Another has finished meanwhile, and this one was made just now.
                     os.unlink(path)
                 os.close(fd)
                 return None
             _remove_stale(file)
-            with _told(file):
+            with _error_context(file):
                 os.ftruncate(fd, 0)
                 # Now, so that a full disk is found before anything is read.
                 os.posix_fallocate(fd, 0, len(_header(file)) + file.nbytes)
@@ -212,28 +148,26 @@ class Filling:
         return cls(file, fd)
 
     def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
-        """Keep the rows of `spans`, at their places in `rows`."""
+        """Write the rows of `spans`, at their places in `rows`."""
         flat = rows.reshape(len(rows), -1)
-        step = max(1, JOB_NBYTES // max(1, self._row_nbytes))
-        for span in spans:
-            for run in apart(span, 0):
-                for part in cut(run, step):
-                    self._write(part.start, flat[part.dest_index])
+        step = rows_in(JOB_NBYTES, self._row_nbytes)
+        for part in (part for span in spans for run in apart(span, 0) for part in cut(run, step)):
+            self._write(part.start, flat[part.dest_index])
 
     def _write(self, row: int, rows: np.ndarray) -> None:
         view = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
         offset = self._offset + row * self._row_nbytes
-        with _told(self._file):
+        with _error_context(self._file):
             while view.nbytes:
                 done = os.pwrite(self._fd, view, offset)
                 view, offset = view[done:], offset + done
 
     def finish(self) -> bool:
-        """Sync the file and give it its name. False, and nothing is kept, where the store has changed."""
-        if origin(self._file.array) != self._file.origin:
+        """Sync the file and give it its name. False, and nothing is left, where the store has changed."""
+        if origin_of(self._file.array) != self._file.origin:
             self.give_up()
             return False
-        with _told(self._file):
+        with _error_context(self._file):
             os.fsync(self._fd)
             os.rename(self._partial, self._file.path)
             sync_folder(self._file.folder)
@@ -258,9 +192,9 @@ class Filling:
 
 def _remove_stale(file: CacheFile) -> None:
     """Remove the files of the same rows of the same array, made of what the store no longer is."""
-    same = file.name.rpartition("-")[0] + "-"
+    same_rows = file.name.rpartition("-")[0] + "-"
     with os.scandir(file.folder) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith(same)]
+        names = [entry.name for entry in entries if entry.name.startswith(same_rows)]
     for name in names:
         if name.removesuffix(PARTIAL) == file.name:
             continue
@@ -277,7 +211,7 @@ def _remove_stale(file: CacheFile) -> None:
 
 
 @contextlib.contextmanager
-def _told(file: CacheFile) -> Iterator[None]:
+def _error_context(file: CacheFile) -> Iterator[None]:
     """Errors from within say that it is the cache that cannot be written."""
     try:
         yield

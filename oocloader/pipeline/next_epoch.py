@@ -1,4 +1,4 @@
-"""The border between two passes: the next one's first windows are read while the last of this one is used."""
+"""The first windows of the next epoch, read while the last of this one is used."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class NextEpoch(Generic[At]):
     """Reads ahead into the pass that is to come, as `coming` foretells it (None: nobody can tell).
 
     By then the pass before holds nothing that it has read ahead, so that memory stays what it was. What was
-    read is handed out to that very pass alone, else dropped. `make(at, taken)` makes a pass, which calls
-    `taken` when its last window was taken. Neither may keep the border alive. Thread-safe.
+    read is handed out to that very pass alone, else dropped. `make_pass(at, all_taken)` makes a pass, which
+    calls `all_taken` when its last window was taken. Neither may keep this alive. Thread-safe.
     """
 
     def __init__(
-        self, make: Callable[[At, Callable[[], None]], EpochPass], coming: Callable[[], At | None]
+        self, make_pass: Callable[[At, Callable[[], None]], EpochPass], coming: Callable[[], At | None]
     ) -> None:
-        self._make = make
+        self._make_pass = make_pass
         self._coming = coming
         self._lock = threading.Lock()
-        self._next: tuple[At, EpochPass] | None = None
+        self._prefetched: tuple[At, EpochPass] | None = None
         self._closed = False
         self._process = os.getpid()
 
     def begin(self, at: At) -> EpochPass:
         """The pass that starts at `at`: the one that was read ahead, or a new one."""
         with self._lock:
-            found, self._next = self._next, None
-        if found is not None:
-            if found[0] == at:
-                return found[1]
-            found[1].close()
-        return self._make(at, self._taken())
+            prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None:
+            if prefetched[0] == at:
+                return prefetched[1]
+            prefetched[1].close()
+        return self._new_pass(at)
 
     def prefetch(self) -> None:
         """Start to read the pass that is to come. Does not wait for it."""
@@ -48,11 +48,11 @@ class NextEpoch(Generic[At]):
         if at is None:
             return
         with self._lock:
-            dropped = self._next
+            dropped = self._prefetched
             if self._closed or (dropped is not None and dropped[0] == at):
                 return
-            coming = self._make(at, self._taken())
-            self._next = at, coming
+            coming = self._new_pass(at)
+            self._prefetched = at, coming
             coming.start_reading()
         if dropped is not None:
             dropped[1].close()
@@ -61,22 +61,22 @@ class NextEpoch(Generic[At]):
         """Drop what was read ahead, and read no more. Safe to call twice."""
         with self._lock:
             self._closed = True
-            found, self._next = self._next, None
-        if found is not None:
-            found[1].close()
+            prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None:
+            prefetched[1].close()
 
     def __del__(self) -> None:
         # A forked child has none of the threads that it would wait for.
         if os.getpid() == self._process:
             self.close()
 
-    def _taken(self) -> Callable[[], None]:
+    def _new_pass(self, at: At) -> EpochPass:
         # A pass may live for as long as its last batch does; it must not keep what was read ahead.
-        border = weakref.ref(self)
+        this = weakref.ref(self)
 
-        def taken() -> None:
-            found = border()
-            if found is not None:
-                found.prefetch()
+        def all_taken() -> None:
+            next_epoch = this()
+            if next_epoch is not None:
+                next_epoch.prefetch()
 
-        return taken
+        return self._make_pass(at, all_taken)

@@ -1,20 +1,15 @@
-"""One window of every array into buffers, and how windows are cut into whole batches.
-
-A stage is what crosses to the device in one span: whole batches (and at the end of a pass the last,
-shorter one). Rows that do not fill a batch come first in the next stage.
-"""
+"""The windows of a stage into buffers: one of every array, and the jobs that fill them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
-from oocloader.errors import StoreError
 from oocloader.metrics import Counters
-from oocloader.order import Batching, Order, RowSequence, RowSpan, Window, split
+from oocloader.order import Batching, RowSequence, RowSpan
+from oocloader.pipeline.stage_plan import StagePlan, plan_stages
 from oocloader.reading import Job, Pool, RowReader, SharedChunks, Target, gather_jobs
 
 Gather = Literal["never", "freely", "bounded"]
@@ -22,75 +17,11 @@ Gather = Literal["never", "freely", "bounded"]
 of which only what the threads work on counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """Windows read into one stage, one behind the other from row `base` of its buffer.
-
-    From row `skipped` on lie `carried` rows of the stage before, then what the pass uses of the windows.
-    Of these rows the first `delivered` are delivered, the next are carried on; the last `unused` rows of
-    the buffer are not. Rows before `skipped` belong to a part of the pass that others deliver, or have
-    delivered. `first` is the position in the pass of the first row delivered. A stage may deliver none, and
-    one of the end may hold no window.
-    """
-
-    windows: tuple[Window, ...]
-    carried: int
-    skipped: int
-    delivered: int
-    first: int
-    base: int = 0
-    unused: int = 0
-
-    @property
-    def held(self) -> int:
-        """Rows in the buffer."""
-        return max(self.base + sum(window.rows for window in self.windows), self.skipped + self.carried)
-
-
-def plan_stages(
-    row_sequence: RowSequence, epoch: int, cut: Batching, *, start: int = 0
-) -> Iterator[StagePlan]:
-    """The stages of a pass from batch `start` of it on."""
-    position = cut.row(start)
-    plan: StagePlan | None = None
-    carried = 0
-    for window in row_sequence.windows(epoch, position=position):
-        if position >= cut.end:
-            return
-        # Only the first window of a pass, or of a part of one that others began, begins in its middle.
-        begin = window.begin + max(0, position + carried - window.first) if plan is None else window.begin
-        if plan is not None and begin:
-            yield plan
-            plan = None
-        if plan is None:
-            base = max(0, carried - begin)
-            plan = StagePlan((window,), carried, base + begin - carried, 0, position, base, window.unused)
-        else:
-            plan = replace(plan, windows=(*plan.windows, window), unused=window.unused)
-        ready = plan.held - plan.skipped - plan.unused
-        stop = cut.whole(position, position + ready)
-        carried = ready - (stop - position)
-        # What a start in the middle leaves of a window may fill no batch; with another it might not fit in.
-        if stop > position or plan.skipped or plan.unused:
-            yield replace(plan, delivered=stop - position)
-            plan = None
-            position = stop
-        while plan is None and carried and (stop := cut.whole(position, position + carried)) > position:
-            # A batch shorter than the others ends its stage.
-            yield StagePlan((), carried, 0, stop - position, position, carried)
-            carried -= stop - position
-            position = stop
-
-
-def stage_rows(order: Order, batch_size: int) -> int:
-    """The most rows that a stage's buffer ever holds."""
-    return min(order.window, len(order.rows)) + batch_size
-
-
 class Stage:
     """The buffers of one stage while jobs fill them.
 
-    `jobs`, `pending` and `error` belong to whoever runs the jobs. `last`: the pass has no other after it.
+    `jobs`, `pending`, `error`, `number` and `began_s` belong to whoever runs the jobs. `last`: no other of
+    the pass comes after it.
     """
 
     def __init__(self, plan: StagePlan, arrays: list[np.ndarray], exact: list[bool], jobs: list[Job]) -> None:
@@ -98,6 +29,8 @@ class Stage:
         self.jobs = jobs
         self.pending = len(jobs)
         self.error: BaseException | None = None
+        self.number = 0
+        self.began_s = 0.0
         self.last = False
         self._arrays = arrays
         self._exact = exact
@@ -139,19 +72,20 @@ class Staging:
         mapping: bool,
         gather: Gather = "never",
     ) -> None:
-        self._readers = readers
-        self._pools = pools
         self._row_sequence = row_sequence
         self._counters = counters
         self._mapping = mapping
         self._gather: Gather = gather if row_sequence.shuffle else "never"
-        self._shared_chunks = [SharedChunks(row_sequence.count) for _ in readers]
+        self._columns = [
+            (reader, pool, SharedChunks(row_sequence.count))
+            for reader, pool in zip(readers, pools, strict=True)
+        ]
         # Labels that wait at the disk behind the features of several windows hold all of them up.
-        self._smallest_first = sorted(range(len(readers)), key=lambda number: pool_nbytes(readers[number], 1))
+        self._smallest_first = sorted(range(len(readers)), key=lambda number: readers[number].row_nbytes)
 
-    def stages(self, epoch: int, cut: Batching, *, start: int = 0) -> Iterator[Stage]:
+    def stages(self, epoch: int, batching: Batching, *, start: int = 0) -> Iterator[Stage]:
         """The stages from batch `start` of the pass on, their jobs not run yet."""
-        plans = plan_stages(self._row_sequence, epoch, cut, start=start)
+        plans = plan_stages(self._row_sequence, epoch, batching, start=start)
         plan = next(plans, None)
         while plan is not None:
             stage = self._stage(epoch, plan)
@@ -161,12 +95,10 @@ class Staging:
 
     def cancel(self) -> None:
         """Let go of memory and of threads that wait for a chunk."""
-        for shared_chunks in self._shared_chunks:
+        for _, _, shared_chunks in self._columns:
             shared_chunks.cancel()
 
     def _stage(self, epoch: int, plan: StagePlan) -> Stage:
-        arrays: dict[int, np.ndarray] = {}
-        exactly: dict[int, bool] = {}
         jobs: list[Job] = []
         spans: list[RowSpan] = []
         at = plan.base
@@ -175,30 +107,32 @@ class Staging:
             at += window.rows
         if len(plan.windows) > 1:
             spans.sort(key=lambda span: span.start)
-        for number in self._smallest_first:
-            reader, pool, shared_chunks = (
-                self._readers[number],
-                self._pools[number],
-                self._shared_chunks[number],
-            )
-            # Rows that can be read alone are read as they are delivered; chunks are read whole, and what
-            # a batch leaves over is carried on.
-            exact = reader.row_access and self._row_sequence.shuffle != "window"
-            array = self._map(reader, plan) if exact and self._mapping else None
-            if array is not None:
-                self._counters.add(mapped_bytes=array.nbytes)
-            elif exact:
-                array = _rows(pool.take(), plan.delivered, reader)
-                if plan.delivered:
-                    wanted = self._row_sequence.stretch(plan.first, plan.first + plan.delivered, epoch=epoch)
-                    jobs += self._jobs(reader, wanted, array, shared_chunks)
-            else:
-                array = _rows(pool.take(), plan.held, reader)
-                if spans:
-                    jobs += self._jobs(reader, spans, array, shared_chunks)
-            exactly[number], arrays[number] = exact, array
-        numbers = range(len(self._readers))
-        return Stage(plan, [arrays[n] for n in numbers], [exactly[n] for n in numbers], jobs)
+        buffers = {number: self._buffer(number, plan, epoch, spans, jobs) for number in self._smallest_first}
+        arrays, exact = zip(*(buffers[number] for number in range(len(buffers))), strict=True)
+        return Stage(plan, list(arrays), list(exact), jobs)
+
+    def _buffer(
+        self, number: int, plan: StagePlan, epoch: int, spans: list[RowSpan], jobs: list[Job]
+    ) -> tuple[np.ndarray, bool]:
+        """The buffer of one array, whose jobs go to `jobs`; whether it holds just what is delivered."""
+        reader, pool, shared_chunks = self._columns[number]
+        # Rows that can be read alone are read as they are delivered; chunks are read whole, and what
+        # a batch leaves over is carried on.
+        exact = reader.row_access and self._row_sequence.shuffle != "window"
+        delivered = (plan.first, plan.first + plan.delivered)
+        if exact and self._mapping and plan.delivered:
+            stored = self._row_sequence.stored(*delivered)
+            mapped = None if stored is None else reader.map(*stored)
+            if mapped is not None:
+                self._counters.add(mapped_bytes=mapped.nbytes)
+                return mapped, True
+        if exact:
+            spans = self._row_sequence.stretch(*delivered, epoch=epoch) if plan.delivered else []
+        rows = plan.delivered if exact else plan.held
+        array = pool.take()[: rows * reader.row_nbytes].view(reader.dtype).reshape(rows, *reader.shape[1:])
+        if spans:
+            jobs += self._jobs(reader, spans, array, shared_chunks)
+        return array, exact
 
     def _jobs(
         self, reader: RowReader, spans: Sequence[RowSpan], out: np.ndarray, shared_chunks: SharedChunks
@@ -211,77 +145,3 @@ class Staging:
         bounded = self._gather == "bounded" and reader.mapped_nbytes > 0
         fresh_view = reader.fresh_view if bounded else None
         return gather_jobs(view, spans, out, self._counters, fresh_view=fresh_view)
-
-    def _map(self, reader: RowReader, plan: StagePlan) -> np.ndarray | None:
-        if not plan.delivered:
-            return None
-        stored = self._row_sequence.stored(plan.first, plan.first + plan.delivered)
-        return reader.map(*stored) if stored is not None else None
-
-
-def readable(
-    readers: Sequence[RowReader],
-    row_sequence: RowSequence,
-    epoch: int,
-    counters: Counters,
-    cut: Batching,
-    *,
-    position: int,
-    most_rows: int,
-) -> Generator[tuple[np.ndarray, ...], None, StoreError | None]:
-    """The whole batches from row `position` of a pass up to the first row that cannot be read; why, at last.
-
-    What is left to deliver where reading a stage has failed: its windows are read again, chunk by chunk.
-    What failed first need not come first. None where all of it can be read now.
-    """
-    # Beyond that lies nothing that had been asked for together with what failed.
-    end = position + most_rows
-    leftover = [np.empty((0, *reader.shape[1:]), reader.dtype) for reader in readers]
-    for window in row_sequence.windows(epoch, position=position):
-        found = [_readable(reader, window, cut.batch_size, counters) for reader in readers]
-        used = window.rows - window.unused
-        good, failed = min(((rows, error) for _, rows, error in found), key=lambda one: one[0])
-        good = min(used, good)
-        begin = window.begin + max(0, position + len(leftover[0]) - window.first)
-        held = [
-            np.concatenate([tail, array[begin:good]])
-            for tail, (array, _, _) in zip(leftover, found, strict=True)
-        ]
-        while (stop := cut.whole(position, position + len(held[0]))) > position:
-            yield tuple(array[: stop - position] for array in held)
-            held = [array[stop - position :] for array in held]
-            position = stop
-        leftover = held
-        if good < used or window.first + used - window.begin >= end:
-            return failed if good < used else None
-    return None
-
-
-def _readable(
-    reader: RowReader, window: Window, batch_size: int, counters: Counters
-) -> tuple[np.ndarray, int, StoreError | None]:
-    """The rows of a window, how many of them come before the first that cannot be read, and why not."""
-    array = np.empty((window.rows, *reader.shape[1:]), reader.dtype)
-    target = Target(array, SharedChunks(lambda lo, hi: 0), counters)
-    good = window.rows
-    failed: StoreError | None = None
-    at_once = batch_size if reader.row_access or reader.chunk_rows is None else reader.chunk_rows
-    for _, spans in split(window.spans, at_once):
-        try:
-            for job in reader.jobs(spans, target):
-                job()
-        except Exception as error:
-            first = min(int(span.dest_rows().min()) for span in spans)
-            if first < good:
-                good, failed = first, error if isinstance(error, StoreError) else None
-    return array, good, failed
-
-
-def pool_nbytes(reader: RowReader, rows: int) -> int:
-    """Bytes of a buffer for `rows` rows."""
-    return rows * reader.row_nbytes
-
-
-def _rows(buffer: np.ndarray, rows: int, reader: RowReader) -> np.ndarray:
-    nbytes = pool_nbytes(reader, rows)
-    return buffer[:nbytes].view(reader.dtype).reshape(rows, *reader.shape[1:])

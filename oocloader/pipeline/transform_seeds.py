@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -24,35 +25,32 @@ def wants_seed(transform: Callable[..., Any]) -> bool:
             "lambda x, y: (x / 255, y)"
         )
     try:
-        found = inspect.signature(getattr(transform, "python_function", transform)).parameters.get("seed")
+        parameters = inspect.signature(getattr(transform, "python_function", transform)).parameters
     except (TypeError, ValueError):  # builtins have no signature
         return False
-    if found is None:
+    if (seed := parameters.get("seed")) is None:
         return False
-    if found.kind is inspect.Parameter.POSITIONAL_ONLY:
+    if seed.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise SettingError("transform=: its parameter seed must be one that can be given by name")
-    return found.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return seed.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Seeds:
-    """The seed of every batch of one pass: a function of the loader's seed, the pass and the batch alone."""
+def batch_seed(seed: int, epoch: int, batch: int) -> np.ndarray:
+    """The seed of batch number `batch` of a pass, by the loader's `seed` alone: int32 (2,)."""
+    return packed_seeds(seed, epoch, batch, batch + 1).view("<i4").astype(np.int32)
 
-    def __init__(self, seed: int, epoch: int) -> None:
-        self._key = np.array([seed, (epoch << 32) | _STREAM], np.uint64)
-        self._drawn: tuple[int, np.ndarray] | None = None
 
-    def of(self, batch: int) -> np.ndarray:
-        """The seed of batch number `batch`, int32 (2,)."""
-        return self.packed(batch, batch + 1).view("<i4").astype(np.int32)
+def packed_seeds(seed: int, epoch: int, start: int, stop: int) -> np.ndarray:
+    """The seeds of batches `start:stop`, each as one int64 (little-endian: its first half is low)."""
+    groups = range(start // _DRAWN, -(-stop // _DRAWN))
+    drawn = np.concatenate([np.zeros(0, np.uint64), *(_draws(seed, epoch, group) for group in groups)])
+    first = start // _DRAWN * _DRAWN
+    return drawn[start - first : stop - first].astype("<u8").view("<i8")
 
-    def packed(self, start: int, stop: int) -> np.ndarray:
-        """The seeds of batches `start:stop`, each as one int64 (little-endian: its first half is low)."""
-        return np.array([self._one(batch) for batch in range(start, stop)], "<u8").view("<i8")
 
-    def _one(self, batch: int) -> np.uint64:
-        group, at = divmod(batch, _DRAWN)
-        if self._drawn is None or self._drawn[0] != group:
-            draws = np.random.Philox(key=self._key, counter=np.array([0, group, 0, 0], np.uint64))
-            self._drawn = (group, draws.random_raw(_DRAWN))
-        drawn: np.uint64 = self._drawn[1][at]
-        return drawn
+# The next batch is nearly always of the same group; passes of two datasets may take turns.
+@functools.lru_cache(maxsize=4)
+def _draws(seed: int, epoch: int, group: int) -> np.ndarray:
+    key = np.array([seed, (epoch << 32) | _STREAM], np.uint64)
+    counter = np.array([0, group, 0, 0], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw(_DRAWN)

@@ -6,10 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from oocloader.tfdata.element import Element
-from oocloader.tfdata.source import Source
-
-__all__ = ["Element", "LoaderDataset", "Source"]
+from oocloader.tfdata.loader_pipeline import LoaderPipeline
 
 
 class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no type information
@@ -19,22 +16,22 @@ class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no
     same values, built when it is first asked for.
     """
 
-    def __init__(self, loader: object, source: Source, *, epochs: int | None) -> None:
+    def __init__(self, loader: object, pipeline: LoaderPipeline, *, epochs: int | None) -> None:
         # The loader must live as long as its dataset.
         self._loader = loader
-        self._source = source
+        self._pipeline = pipeline
         self._epochs = epochs
-        self._pipeline: tf.data.Dataset | None = None
-        self._spec = source.element_spec
+        self._host_pipeline: tf.data.Dataset | None = None
+        self._spec = pipeline.element_spec
         super().__init__(None)
 
     @property
     def _variant_tensor(self) -> tf.Tensor:
-        self._source.refuse()
-        if self._pipeline is None:
+        self._pipeline.refuse()
+        if self._host_pipeline is None:
             with tf.init_scope():
-                self._pipeline = self._source.host_pipeline(self._epochs)
-        return self._pipeline._variant_tensor
+                self._host_pipeline = self._pipeline.host_pipeline(self._epochs)
+        return self._host_pipeline._variant_tensor
 
     def _inputs(self) -> list[Any]:
         return []
@@ -45,13 +42,13 @@ class LoaderDataset(tf.data.Dataset):  # type: ignore[misc]  # tensorflow has no
 
     def __iter__(self) -> Any:
         if tf.executing_eagerly():
-            return self._source.batches(self._epochs, self._loader)
+            return self._pipeline.batches(self._epochs, self._loader)
         return super().__iter__()
 
     def __len__(self) -> int:
         if self._epochs is None:
             raise TypeError("The dataset is infinite.")
-        return self._source.read_config.batches * self._epochs
+        return self._pipeline.read_config.batches * self._epochs
 
     def cardinality(self, name: str | None = None) -> tf.Tensor:
         del name

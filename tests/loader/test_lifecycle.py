@@ -256,7 +256,7 @@ def test_forked_children_collect_an_iterator_in_a_cycle(data: Path) -> None:
                 held.set()
                 over.wait()
 
-        threading.Thread(target=hold, args=(batches._running[0]._ahead._changed,)).start()
+        threading.Thread(target=hold, args=(batches._running[0]._prefetcher._changed,)).start()
         held.wait()
         child = os.fork()
         if child == 0:

@@ -351,7 +351,7 @@ def test_parts_that_do_not_line_up_are_decoded_once_and_not_kept(tmp_path: Path)
     found = []
     for (rows,) in running.windows():
         found.append(rows.copy())
-        assert running._staging._shared_chunks[0].held_nbytes == 0
+        assert running._staging._columns[0][2].held_nbytes == 0
     assert sorted(numbers_of(np.concatenate(found))) == list(range(ROWS))
     assert [len(flip.decoded) for flip in flips] == [4, 8, 7]
 

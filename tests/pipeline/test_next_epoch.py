@@ -75,7 +75,7 @@ class Passes:
         made = self.made
 
         def make(epoch: int, taken: Any) -> EpochPass:
-            made.append(EpochPass(read_config, epoch, taken=taken))
+            made.append(EpochPass(read_config, epoch, all_taken=taken))
             return made[-1]
 
         self.border: NextEpoch[int] = NextEpoch(make, lambda: self.coming)

@@ -19,7 +19,8 @@ from oocloader.errors import ClosedError
 from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.pipeline.prefetch import Prefetcher
-from oocloader.pipeline.staging import Stage, StagePlan
+from oocloader.pipeline.stage_plan import StagePlan
+from oocloader.pipeline.staging import Stage
 from oocloader.reading.jobs import Job
 from oocloader.reading.shared_chunks import Band, SharedChunks
 
@@ -507,9 +508,7 @@ def test_no_lock_is_left_by_a_function_of_python(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(threading.Condition, "__exit__", leave)
     shared_chunks = SharedChunks(lambda lo, hi: 10)
-    prefetch_windows = Prefetcher(
-        iter(Stages(3)), threads=2, prefetch_windows=2, cancel=shared_chunks.cancel, pauses=True
-    )
+    prefetch_windows = Prefetcher(iter(Stages(3)), threads=2, prefetch_windows=2, cancel=shared_chunks.cancel)
     assert len(list(prefetch_windows)) == 3
     ours = ("pipeline/prefetch.py", "reading/shared_chunks.py")
     assert [name for name in left if name.endswith(ours)] == []

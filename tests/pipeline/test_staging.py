@@ -18,7 +18,8 @@ from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.order.shards import batching
-from oocloader.pipeline.staging import Staging, plan_stages, pool_nbytes, stage_rows
+from oocloader.pipeline.stage_plan import plan_stages, stage_rows
+from oocloader.pipeline.staging import Staging
 from oocloader.reading.buffers import Pool
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.jobs import Job
@@ -143,7 +144,7 @@ def staging(
     made: Sequence[RowReader], order: Order, batch_size: int, *, mapping: bool = True
 ) -> tuple[Staging, Counters, list[Pool]]:
     rows, counters = stage_rows(order, batch_size), Counters()
-    pools = [Pool(pool_nbytes(reader, rows), keep=2) for reader in made]
+    pools = [Pool(rows * reader.row_nbytes, keep=2) for reader in made]
     return Staging(made, pools, order, counters, mapping=mapping), counters, pools
 
 

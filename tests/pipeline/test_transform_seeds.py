@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocloader.errors import SettingError
-from oocloader.pipeline.transform_seeds import Seeds, wants_seed
+from oocloader.pipeline.transform_seeds import batch_seed, packed_seeds, wants_seed
 
 
 class Augment:
@@ -60,8 +60,8 @@ def test_a_seed_that_cannot_be_given_by_name() -> None:
 
 def test_seeds_are_what_they_were_in_earlier_versions() -> None:
     """A run that is resumed after an upgrade must augment as it would have."""
-    assert Seeds(0, 0).of(0).tolist() == [1504145694, -906632852]
-    assert Seeds(7, 3).of(5000).tolist() == [-707463026, 270330031]
+    assert batch_seed(0, 0, 0).tolist() == [1504145694, -906632852]
+    assert batch_seed(7, 3, 5000).tolist() == [-707463026, 270330031]
 
 
 @given(
@@ -71,11 +71,11 @@ def test_seeds_are_what_they_were_in_earlier_versions() -> None:
     count=st.integers(1, 1500),
 )
 def test_seeds_by_one_and_in_a_row_are_the_same(seed: int, epoch: int, start: int, count: int) -> None:
-    packed = Seeds(seed, epoch).packed(start, start + count)
+    packed = packed_seeds(seed, epoch, start, start + count)
     assert packed.dtype == np.int64
     halves = packed.view(np.int32).reshape(count, 2)
     for at in {0, count // 2, count - 1}:
-        one = Seeds(seed, epoch).of(start + at)
+        one = batch_seed(seed, epoch, start + at)
         assert one.dtype == np.int32
         assert one.shape == (2,)
         assert np.array_equal(one, halves[at])
@@ -86,6 +86,6 @@ def test_no_two_batches_share_a_seed() -> None:
         int(number)
         for seed in (0, 1, 2**63)
         for epoch in (0, 1, 2)
-        for number in Seeds(seed, epoch).packed(0, 3000)
+        for number in packed_seeds(seed, epoch, 0, 3000)
     }
     assert len(seen) == 3 * 3 * 3000

@@ -10,7 +10,7 @@ import pytest
 
 import oocloader as ooc
 from numbered import Numbered, rows_array
-from oocloader.pipeline.transform_seeds import Seeds
+from oocloader.pipeline.transform_seeds import batch_seed
 from recorded import device_of, finished, ids_of, keras, recorder, started, watching
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -112,7 +112,7 @@ def test_the_seed_is_that_of_the_batch(tf: Any, device: str, kept: str) -> None:
         for epoch in (1, 2):
             for number, (_, _, seeds) in enumerate(loader):
                 assert seeds.dtype == tf.int32
-                expected = Seeds(11, epoch).of(number)
+                expected = batch_seed(11, epoch, number)
                 assert (seeds.numpy() == expected).all()
 
 
@@ -389,4 +389,5 @@ def test_another_process_has_the_same_seeds() -> None:
     )
     code, out, err = finished(program)
     assert (code, err) == (0, "")
-    assert out.strip() == str([Seeds(5, epoch).of(batch).tolist() for epoch in (0, 1) for batch in range(4)])
+    seeds = [batch_seed(5, epoch, batch).tolist() for epoch in (0, 1) for batch in range(4)]
+    assert out.strip() == str(seeds)

@@ -1,4 +1,4 @@
-"""Rows kept in memory: each is found by its number in the store, whatever was selected."""
+"""Rows held in memory: each is found by its number in the store, whatever was selected."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.order.selection import row_set
-from oocloader.pipeline.memory_rows import MemoryRows, positions
+from oocloader.pipeline.cached_reader import CachedReader
+from oocloader.pipeline.row_storage import MemoryStorage, positions
+from oocloader.reading.memory_reader import MemoryReader
 from oocloader.reading.row_reader import Target
 from oocloader.reading.shared_chunks import SharedChunks
 
 ROWS = 200
 
 
-def filled(reader: MemoryRows, spans: list[RowSpan], rows: int) -> tuple[list[int], Counters]:
+def filled(reader: CachedReader, spans: list[RowSpan], rows: int) -> tuple[list[int], Counters]:
     """The stored rows that land in a buffer of `rows`; -1 where none does."""
     out = np.full((rows, *reader.shape[1:]), -1, reader.dtype)
     counters = Counters()
@@ -30,9 +32,12 @@ def filled(reader: MemoryRows, spans: list[RowSpan], rows: int) -> tuple[list[in
     return out[:, 0].tolist(), counters
 
 
-def kept(rows: RowSet) -> MemoryRows:
+def held(rows: RowSet) -> CachedReader:
+    """Rows held in memory, of a store whose rows are all -2 by now."""
     members = np.arange(rows.start, rows.stop) if rows.picked is None else rows.picked
-    return MemoryRows(np.repeat(members[:, np.newaxis], 3, 1).astype(np.int32), rows, ROWS)
+    array = np.repeat(members[:, np.newaxis], 3, 1).astype(np.int32)
+    store = MemoryReader(np.full((ROWS, 3), -2, np.int32))
+    return CachedReader(store, rows, MemoryStorage(array.shape, array.dtype, array))
 
 
 SELECTIONS = [None, slice(20, 150), np.arange(0, ROWS, 3), np.r_[np.arange(4, 9), np.arange(50, 120), 199]]
@@ -43,7 +48,7 @@ SELECTIONS = [None, slice(20, 150), np.arange(0, ROWS, 3), np.r_[np.arange(4, 9)
 def test_every_window_of_an_order(selection: Any, shuffle: bool) -> None:
     rows = row_set(selection, ROWS)
     order = Order(rows, shuffle=shuffle, seed=3, block=7, window=40)
-    reader = kept(rows)
+    reader = held(rows)
     seen: list[int] = []
     for window in order.windows(1):
         found, counters = filled(reader, list(window.spans), window.rows)
@@ -67,7 +72,7 @@ def test_rows_to_scattered_places(data: st.DataObject) -> None:
     wanted = np.array(sorted(data.draw(st.sets(st.sampled_from(members.tolist()), min_size=1))))
     dest_index = np.array(data.draw(st.permutations(range(2 * len(wanted)))))[: len(wanted)]
     span = RowSpan(int(wanted[0]), int(wanted[-1]) + 1, wanted - wanted[0], dest_index)
-    found, _ = filled(kept(rows), [span], 2 * len(wanted))
+    found, _ = filled(held(rows), [span], 2 * len(wanted))
     expected = np.full(2 * len(wanted), -1)
     expected[dest_index] = wanted
     assert found == expected.tolist()
@@ -83,8 +88,10 @@ def test_positions_of_neighbours_are_neighbours() -> None:
     assert span.row_index.tolist() == [0, 10]
 
 
-def test_what_is_kept_is_not_handed_out() -> None:
-    reader = MemoryRows(rows_array(10), RowSet(0, 10), 10)
+def test_what_is_held_is_not_handed_out() -> None:
+    array = rows_array(10)
+    reader = CachedReader.in_memory(MemoryReader(array), RowSet(0, 10))
+    assert reader.complete
     assert reader.map(0, 5) is None
     assert reader.view([]) is None
-    assert filled(kept(RowSet(0, 10)), [], 0)[0] == []
+    assert filled(held(RowSet(0, 10)), [], 0)[0] == []
