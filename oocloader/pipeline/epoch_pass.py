@@ -239,10 +239,6 @@ class EpochPass:
         self.counters.add(windows=1, rows=len(arrays[0]), delivered_bytes=nbytes)
         return nbytes
 
-    def forget(self) -> None:
-        """Let go of the error: its traceback holds windows, and files that are still open."""
-        self.error = None
-
     def close(self) -> None:
         """End the threads and let go of what was read ahead. Safe to call twice."""
         # A forked child has none of these threads, and what they had locked stays locked. It comes here where

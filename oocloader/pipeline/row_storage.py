@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -18,42 +16,14 @@ from oocloader.pipeline.cache_file import CacheFile, CacheFileWriter
 from oocloader.reading import Job, MemoryReader, RowReader, Target, allocate, gather_jobs
 
 logger = logging.getLogger("oocloader")
-# How often one looks whether another process has filled the file meanwhile.
-_LOOK_S = 1.0
-
-
-class RowStorage(Protocol):
-    """Rows by their place among those selected. Thread-safe."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether all rows can be had from here."""
-
-    def start_filling(self) -> bool:
-        """Whether rows are to be written here now. May find that it is complete."""
-
-    def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
-        """Hold the rows of `spans`, at their places in `rows`."""
-
-    def finish_filling(self) -> None:
-        """Every row was written: from now on it is complete."""
-
-    def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
-        """What fills `target` with `spans`, once complete."""
-
-    def map(self, start: int, stop: int) -> np.ndarray | None:
-        """Rows as a private mapping, or None, once complete."""
-
-    def close(self) -> None:
-        """Let go of it; what is not complete is lost."""
 
 
 class MemoryStorage:
     """Rows in an array in memory `(rows, *sample_shape)`, which is neither written to once it is complete nor
     handed out.
 
-    The array is allocated when the first row is written. With `rows`, an array that is there already, it is
-    complete from the start.
+    The array is allocated when it is to be filled. With `rows`, an array that is there already, it is
+    `complete` from the start: all rows can be had from here.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, rows: np.ndarray | None = None) -> None:
@@ -65,6 +35,7 @@ class MemoryStorage:
         self._allocating = threading.Lock()
 
     def start_filling(self) -> bool:
+        """Whether rows are to be written here now. May find that it is complete."""
         with self._allocating:
             if self._rows is None and not self._closed:
                 nbytes = math.prod(self._shape) * self._dtype.itemsize
@@ -72,6 +43,7 @@ class MemoryStorage:
         return not self._closed
 
     def write(self, spans: Sequence[RowSpan], rows: np.ndarray) -> None:
+        """Hold the rows of `spans`, at their places in `rows`."""
         stored = self._rows
         if stored is None:  # closed
             return
@@ -80,18 +52,22 @@ class MemoryStorage:
             place(stored[span.start : span.stop], to, rows[span.dest_index])
 
     def finish_filling(self) -> None:
+        """Every row was written: from now on it is complete."""
         self.complete = True
 
     def jobs(self, spans: Sequence[RowSpan], target: Target) -> list[Job]:
+        """What fills `target` with `spans`, once complete."""
         rows = self._rows
         if rows is None:
             raise _closed()
         return _memory_jobs(rows, spans, target)
 
     def map(self, start: int, stop: int) -> np.ndarray | None:
+        """Rows as a private mapping, or None, once complete."""
         return None
 
     def close(self) -> None:
+        """Let go of it; what is not complete is lost."""
         with self._allocating:
             self._closed = True
             self.complete = False
@@ -99,7 +75,7 @@ class MemoryStorage:
 
 
 class FileStorage:
-    """Rows in a file that one process fills and all read.
+    """Like `MemoryStorage`, in a file that one process fills and all read.
 
     `gather`: shuffled rows may be gathered from a mapping of the file, which then counts as resident.
     """
@@ -110,7 +86,6 @@ class FileStorage:
         self._writer: CacheFileWriter | None = None
         self._reader: RowReader | None = None
         self._lock = threading.Lock()
-        self._looked_s = -math.inf
         self._closed = False
         self._open_if_complete()
 
@@ -126,10 +101,8 @@ class FileStorage:
         with self._lock:
             if self._writer is not None:
                 return True
-            now = time.monotonic()
-            if self._closed or self._reader is not None or now < self._looked_s + _LOOK_S:
+            if self._closed or self._reader is not None:
                 return False
-            self._looked_s = now
             self._writer = CacheFileWriter.try_start(self._file)
             if self._writer is None:
                 self._open_if_complete()
@@ -175,6 +148,9 @@ class FileStorage:
             writer.give_up()
         if reader is not None:
             reader.close()
+
+
+RowStorage = MemoryStorage | FileStorage
 
 
 def _closed() -> ClosedError:

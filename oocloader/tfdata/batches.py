@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -30,7 +31,8 @@ class Batches(Iterator[Any]):
     """The batches of `passes` one after another, on `device`. Starts nothing before the first `next`.
 
     `begin()` gives the next pass with the iterator of its device windows; `make_element(arrays, running,
-    number)` makes an element of batch number `number` of the pass. `owner` is kept alive.
+    number)` makes an element of batch number `number` of the pass. `starting` is held from there until the
+    first window came. `owner` is kept alive.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Batches(Iterator[Any]):
         batch_size: int,
         device: str,
         element_spec: Any,
+        starting: AbstractContextManager[object],
     ) -> None:
         self._running: tuple[EpochPass, Iterator[Any]] | None = None
         self._process = os.getpid()
         self._begin = begin
         self._make_element = make_element
         self._owner = owner
+        self._starting = starting
         self._left = passes
         self._batch_size = batch_size
         self._short = False
@@ -75,9 +79,11 @@ class Batches(Iterator[Any]):
                         # Keras asks for as many batches as a whole pass has, and fails at the other.
                         raise tf.errors.OutOfRangeError(None, None, "End of sequence")
                     raise StopIteration
-                self._running = self._begin()
-                # To begin is to wait for the first window.
-                self._running[0].counters.add(wait_s=time.perf_counter() - asked)
+                with self._starting:
+                    self._running = self._begin()
+                    # To begin is to wait for the first window.
+                    self._running[0].counters.add(wait_s=time.perf_counter() - asked)
+                    self._cut_next(*self._running)
             running, windows = self._running
             if not self._ready:
                 self._cut_next(running, windows)

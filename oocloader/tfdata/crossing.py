@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -44,26 +43,3 @@ def borrowed(array: np.ndarray) -> tf.Tensor:
         copy[...] = array
         array = copy
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-
-class FirstFetched(Iterator[Any]):
-    """`windows`, the first of them fetched already, or what fetching it raised.
-
-    No generator, whose end would let go of `windows` in whichever thread the garbage collector runs.
-    """
-
-    def __init__(self, windows: Iterator[Any]) -> None:
-        self._windows = windows
-        self._first: Any = None
-        self._error: BaseException | None = None
-        try:
-            self._first = next(windows)
-        except BaseException as error:
-            self._error = error
-
-    def __next__(self) -> Any:
-        first, error = self._first, self._error
-        self._first = self._error = None
-        if error is not None:
-            raise error
-        return next(self._windows) if first is None else first

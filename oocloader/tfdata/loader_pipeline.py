@@ -6,7 +6,9 @@ they are in their place already. Batches are cut there.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import threading
@@ -21,7 +23,7 @@ from oocloader.errors import ClosedError, DataError, OocloaderError, in_forked_c
 from oocloader.order import Position
 from oocloader.pipeline import EpochPass, NextEpoch, ReadConfig, Resident
 from oocloader.tfdata.batches import Batches
-from oocloader.tfdata.crossing import FirstFetched, cross, on_host
+from oocloader.tfdata.crossing import cross, on_host
 from oocloader.tfdata.device import is_host
 from oocloader.tfdata.device_rows import ResidentRows
 from oocloader.tfdata.element import Element, ElementMaker, one_line
@@ -73,20 +75,12 @@ class LoaderPipeline:
             pipeline, at = this(), coming()
             return None if pipeline is None or at is None else (pipeline._device_config, at)
 
-        def crossing_windows() -> Iterator[tuple[np.ndarray, ...]]:
-            return _device_windows(this, _alive(this)._take_crossing_pass())
-
-        def host_windows(specs: tuple[tf.TensorSpec, ...]) -> tf.data.Dataset:
-            return tf.data.Dataset.from_generator(lambda: _host_windows(this), output_signature=specs)
-
         self._next_epoch = NextEpoch(_pass_at, coming_pass)
-        self._host_windows = host_windows
         self._crossing: tf.data.Dataset | None = None
         if self.crosses:
-            specs = _specs(self._device_config)
-            with tf.device("/CPU:0"):
-                windows = tf.data.Dataset.from_generator(crossing_windows, output_signature=specs)
-                self._crossing = cross(windows, device)
+            self._crossing = cross(
+                _from_generator(_crossing_windows, this, _specs(self._device_config)), device
+            )
 
     @property
     def element_spec(self) -> Any:
@@ -116,27 +110,19 @@ class LoaderPipeline:
 
     def begin_device_pass(self) -> tuple[EpochPass, Iterator[Any]]:
         """The next pass and its windows on the device."""
-        with self._starting:
-            self.refuse()
-            started = self._next_epoch.begin((self._device_config, self._next_position()))
-            self._register(started, resident=True)
-            if self._crossing is None:
-                return started, on_host(_device_windows(weakref.ref(self), started))
-            self._crossing_pass = started
-            # The generator takes its pass when the first window is asked for, so the lock is held until then.
-            return started, FirstFetched(iter(self._crossing))
+        self.refuse()
+        started = self._next_epoch.begin((self._device_config, self._next_position()))
+        self._register(started, resident=True)
+        if self._crossing is None:
+            return started, on_host(_device_windows(weakref.ref(self), started))
+        self._crossing_pass = started
+        return started, iter(self._crossing)
 
     def _register(self, started: EpochPass, *, resident: bool) -> None:
         self._passes.add(started)
         self.last_pass = started
         if resident and self._resident is not None:
             self._resident.fill(started, on_start=self._passes.add, refuse=self.refuse)
-
-    def _take_crossing_pass(self) -> EpochPass:
-        """The pass that was begun just now, for the generator that has it cross."""
-        started, self._crossing_pass = self._crossing_pass, None
-        assert started is not None
-        return started
 
     def batches(self, passes: int | None, owner: object) -> Batches:
         """The batches of `passes` on the device; `owner` is kept alive until then."""
@@ -149,6 +135,8 @@ class LoaderPipeline:
             batch_size=self.read_config.batch_size,
             device=self.device,
             element_spec=self.element_spec,
+            # The generator takes its pass when the first window is asked for.
+            starting=self._starting if self.crosses else contextlib.nullcontext(),
         )
         self._iterators.add(iterator)
         return iterator
@@ -170,7 +158,7 @@ class LoaderPipeline:
             specs = (*specs, tf.TensorSpec((None,), tf.int64))
         name = "transform" if self._transforms else None
         with tf.device("/CPU:0"):
-            windows = self._host_windows(specs)
+            windows = _from_generator(_host_windows, weakref.ref(self), specs)
             return host_pipeline(windows, self.read_config, self._host_element, passes=passes, name=name)
 
     def refuse(self) -> None:
@@ -188,7 +176,8 @@ class LoaderPipeline:
         self._next_epoch.close()
         for started in list(self._passes):
             started.close()
-            started.forget()
+            # Its traceback holds windows, and files that are still open.
+            started.error = None
         for read_config in (self.read_config, self._device_config):
             for pool in read_config.pools:
                 pool.clear()
@@ -225,6 +214,15 @@ def _specs(read_config: ReadConfig, rows: int | None = None) -> tuple[tf.TensorS
     )
 
 
+def _from_generator(
+    generator: Callable[[weakref.ref[LoaderPipeline]], Iterator[Any]],
+    this: weakref.ref[LoaderPipeline],
+    specs: tuple[tf.TensorSpec, ...],
+) -> tf.data.Dataset:
+    with tf.device("/CPU:0"):
+        return tf.data.Dataset.from_generator(functools.partial(generator, this), output_signature=specs)
+
+
 def _pass_at(at: tuple[ReadConfig, Position], all_taken: Callable[[], None] = lambda: None) -> EpochPass:
     read_config, position = at
     return EpochPass(
@@ -250,6 +248,14 @@ def _device_windows(
         yield arrays
         del arrays
     _refuse_closed(this)
+
+
+def _crossing_windows(this: weakref.ref[LoaderPipeline]) -> Iterator[tuple[np.ndarray, ...]]:
+    """The windows of the pass that was begun just now."""
+    pipeline = _alive(this)
+    started, pipeline._crossing_pass = pipeline._crossing_pass, None
+    assert started is not None
+    return _device_windows(this, started)
 
 
 def _host_windows(this: weakref.ref[LoaderPipeline]) -> Iterator[tuple[np.ndarray, ...]]:

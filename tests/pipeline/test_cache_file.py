@@ -15,7 +15,6 @@ import pytest
 
 import oocloader as ooc
 from numbered import Numbered, rows_array
-from oocloader.pipeline import row_storage
 from recorded import eventually, finished, ids_of, our_threads, started
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -127,9 +126,8 @@ def test_a_file_that_is_not_whole_is_made_anew(
 
 
 def test_one_fills_and_others_use_it_when_it_is_there(
-    make_store: Callable[..., Numbered], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_store: Callable[..., Numbered], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(row_storage, "_LOOK_S", 0.0)
     store = make_store("h5", 3000)
     options: dict[str, Any] = {"cache": tmp_path / "cache", "window": 100, "batch_size": 100}
     with (

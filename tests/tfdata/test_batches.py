@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import pytest
 
 from oocloader.errors import ClosedError, StoreError, TracingError
 from oocloader.metrics.counters import Counters
+from oocloader.pipeline import prefetch
 from recorded import eventually
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -76,6 +78,7 @@ class Fakes:
             batch_size=batch_size,
             device="/CPU:0",
             element_spec=tf.TensorSpec((None,), tf.int64),
+            starting=contextlib.nullcontext(),
         )
 
 
@@ -265,7 +268,7 @@ def test_an_abandoned_iterator_ends_its_pass() -> None:
 @pytest.mark.parametrize(
     ("file", "elsewhere"),
     [
-        ("oocloader/pipeline/prefetch.py", True),
+        ("a thread that reads", True),
         ("from_generator_op.py", True),
         ("script_ops.py", True),
         ("train.py", False),
@@ -282,7 +285,12 @@ def test_the_garbage_collector_ends_a_pass_but_never_waits_in_a_thread_that_make
     del batches, cycle
     scope: dict[str, Any] = {"collect": gc.collect}
     exec(compile("def work(): collect()", f"/somewhere/{file}", "exec"), scope)
-    thread = threading.Thread(target=scope["work"])
+
+    def work() -> None:
+        prefetch._thread.reads = file == "a thread that reads"
+        scope["work"]()
+
+    thread = threading.Thread(target=work)
     thread.start()
     thread.join(10)
     assert eventually(lambda: fakes.passes[0].closed_by)
@@ -308,7 +316,12 @@ def test_settle_waits_for_threads_that_make_windows(file: str) -> None:
     began, end = threading.Event(), threading.Event()
     scope: dict[str, Any] = {"began": began, "end": end}
     exec(compile("def work():\n    began.set()\n    end.wait(10)", f"/somewhere/{file}", "exec"), scope)
-    thread = threading.Thread(target=scope["work"])
+
+    def work() -> None:
+        prefetch._thread.reads = file == "a thread that reads"
+        scope["work"]()
+
+    thread = threading.Thread(target=work)
     thread.start()
     assert began.wait(10)
     settled = threading.Thread(target=settle, args=(10.0,))
@@ -327,7 +340,12 @@ def test_settle_gives_up() -> None:
     end = threading.Event()
     scope: dict[str, Any] = {"end": end}
     exec(compile("def work(): end.wait(10)", "/somewhere/script_ops.py", "exec"), scope)
-    thread = threading.Thread(target=scope["work"])
+
+    def work() -> None:
+        prefetch._thread.reads = file == "a thread that reads"
+        scope["work"]()
+
+    thread = threading.Thread(target=work)
     thread.start()
     settle(0.1)
     assert thread.is_alive()
