@@ -340,12 +340,7 @@ def test_settle_gives_up() -> None:
     end = threading.Event()
     scope: dict[str, Any] = {"end": end}
     exec(compile("def work(): end.wait(10)", "/somewhere/script_ops.py", "exec"), scope)
-
-    def work() -> None:
-        prefetch._thread.reads = file == "a thread that reads"
-        scope["work"]()
-
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=scope["work"])
     thread.start()
     settle(0.1)
     assert thread.is_alive()
