@@ -78,9 +78,9 @@ class LoaderPipeline:
         self._next_epoch = NextEpoch(_pass_at, coming_pass)
         self._crossing: tf.data.Dataset | None = None
         if self.crosses:
-            self._crossing = cross(
-                _from_generator(_crossing_windows, this, _specs(self._device_config)), device
-            )
+            with tf.device("/CPU:0"):
+                windows = _from_generator(_crossing_windows, this, _specs(self._device_config))
+                self._crossing = cross(windows, device)
 
     @property
     def element_spec(self) -> Any:
@@ -219,8 +219,7 @@ def _from_generator(
     this: weakref.ref[LoaderPipeline],
     specs: tuple[tf.TensorSpec, ...],
 ) -> tf.data.Dataset:
-    with tf.device("/CPU:0"):
-        return tf.data.Dataset.from_generator(functools.partial(generator, this), output_signature=specs)
+    return tf.data.Dataset.from_generator(functools.partial(generator, this), output_signature=specs)
 
 
 def _pass_at(at: tuple[ReadConfig, Position], all_taken: Callable[[], None] = lambda: None) -> EpochPass:
