@@ -24,11 +24,7 @@ from oocloader.pipeline import (
     Progress,
     ReadConfig,
     Resident,
-    check_fits,
-    check_host,
     class_weights,
-    is_resident,
-    resident,
     wants_seed,
 )
 from oocloader.reading import RowReader
@@ -147,7 +143,7 @@ class Assembly:
         """What it takes to keep all rows on the device. Raises where that was asked for and a written budget
         is too small."""
         settings = self.settings
-        found = resident(
+        found = Resident.of(
             len(self.rows),
             self.columns,
             batch_size=self.batch_rows,
@@ -155,7 +151,7 @@ class Assembly:
             chosen=sizes.window,
         )
         if settings.residency == "device":
-            check_fits(found, settings.device_memory)
+            found.check_fits(settings.device_memory)
         return found
 
     def is_resident(self, residence: Resident, device: str) -> bool:
@@ -163,14 +159,13 @@ class Assembly:
         from oocloader.tfdata import is_host
 
         settings, on_host = self.settings, is_host(device)
-        kept = is_resident(
+        kept = residence.stays(
             settings.residency,
-            residence,
             on_host=on_host,
             device_budget=settings.device_memory or self._free_device(device),
         )
         if kept and on_host and settings.device_memory is None:
-            check_host(residence, available_host_memory())
+            residence.check_host(available_host_memory())
         return kept
 
     def with_resident_rows(self, sizes: budget.Sizes, residence: Resident) -> budget.Sizes:

@@ -19,15 +19,7 @@ from oocloader.pipeline.class_weights import ClassWeights, class_weights
 from oocloader.pipeline.epoch_pass import EpochPass, Progress, ReadConfig
 from oocloader.pipeline.next_epoch import NextEpoch
 from oocloader.pipeline.prefetch import in_read_thread
-from oocloader.pipeline.residency import (
-    Residency,
-    Resident,
-    check_fits,
-    check_host,
-    is_resident,
-    parse_residency,
-    resident,
-)
+from oocloader.pipeline.residency import Residency, Resident, parse_residency
 from oocloader.pipeline.resident_rows import HostRows, read_all, with_row_numbers
 from oocloader.pipeline.staging import Gather
 from oocloader.pipeline.transform_seeds import wants_seed
@@ -44,14 +36,10 @@ __all__ = [
     "ReadConfig",
     "Residency",
     "Resident",
-    "check_fits",
-    "check_host",
     "class_weights",
     "in_read_thread",
-    "is_resident",
     "parse_residency",
     "read_all",
-    "resident",
     "wants_seed",
     "with_row_numbers",
 ]

@@ -15,14 +15,7 @@ from oocloader.loader import assembly
 from oocloader.loader.plan import MemoryPlan
 from oocloader.memory.alignment import Column
 from oocloader.pipeline import residency as residency
-from oocloader.pipeline.residency import (
-    Resident,
-    check_fits,
-    check_host,
-    is_resident,
-    parse_residency,
-    resident,
-)
+from oocloader.pipeline.residency import Resident, parse_residency
 from recorded import eventually, ids_of, our_threads
 
 ROWS = 1000
@@ -55,13 +48,13 @@ def column(row_nbytes: int, chunk_rows: int | None = None, *, row_access: bool =
 )
 def test_what_is_kept(asked: str, on_host: bool, device_budget: int | None, expected: bool) -> None:
     what = Resident(rows_nbytes=1000, device_nbytes=1500, window=10, chunk_origins=(0,))
-    assert is_resident(asked, what, on_host=on_host, device_budget=device_budget) is expected
+    assert what.stays(asked, on_host=on_host, device_budget=device_budget) is expected
 
 
 def test_auto_needs_room_for_windows_and_batches_too() -> None:
     what = Resident(rows_nbytes=1000, device_nbytes=2500, window=10, chunk_origins=(0,))
-    assert not is_resident("auto", what, on_host=False, device_budget=2400)
-    assert is_resident("auto", what, on_host=False, device_budget=2500)
+    assert not what.stays("auto", on_host=False, device_budget=2400)
+    assert what.stays("auto", on_host=False, device_budget=2500)
 
 
 @pytest.mark.parametrize("bad", ["gpu", None, True, 1, ""])
@@ -79,7 +72,7 @@ def test_other_names(bad: Any) -> None:
 )
 def test_the_sum(rows: int, row_nbytes: int, chunk_rows: int | None, batch_size: int, chosen: int) -> None:
     columns = [column(row_nbytes, chunk_rows, row_access=False)]
-    what = resident(rows, columns, batch_size=batch_size, window=None, chosen=chosen)
+    what = Resident.of(rows, columns, batch_size=batch_size, window=None, chosen=chosen)
     assert what.rows_nbytes == rows * row_nbytes
     assert 1 <= what.window <= min(chosen, rows)
     # Rows, a window that arrives beside one in use, and the batches.
@@ -88,19 +81,19 @@ def test_the_sum(rows: int, row_nbytes: int, chunk_rows: int | None, batch_size:
     # What is loaded at once is bounded, or one row of chunks.
     assert what.window * row_nbytes <= max(residency.LOAD_NBYTES, (chunk_rows or 1) * row_nbytes)
     # The budget that chose the window does not change what is needed, so the sum is the smallest that works.
-    other = resident(rows, columns, batch_size=batch_size, window=None, chosen=max(1, chosen // 7))
+    other = Resident.of(rows, columns, batch_size=batch_size, window=None, chosen=max(1, chosen // 7))
     assert other.device_nbytes == what.device_nbytes
-    check_fits(what, what.device_nbytes)
+    what.check_fits(what.device_nbytes)
     with pytest.raises(ooc.SettingError, match=f"give at least device_memory={what.device_nbytes}, or resid"):
-        check_fits(what, what.device_nbytes - 1)
+        what.check_fits(what.device_nbytes - 1)
 
 
 def test_a_host_without_the_memory() -> None:
     what = Resident(rows_nbytes=1000, device_nbytes=1500, window=10, chunk_origins=(0,))
-    check_host(what, None)
-    check_host(what, 1000)
+    what.check_host(None)
+    what.check_host(1000)
     with pytest.raises(ooc.SettingError, match="keeps 1000 bytes of rows, and 999 bytes of memory are free"):
-        check_host(what, 999)
+        what.check_host(999)
 
 
 def _parts(memory: MemoryPlan) -> dict[str, int]:
