@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import tomllib
@@ -41,6 +42,31 @@ def test_levels_are_those_of_the_contract() -> None:
     expected = [set(layer.split(" | ")) for layer in layers]
     # Errors are below all others of the last level.
     assert listed == [*expected[:-2], expected[-2] | expected[-1]]
+
+
+def named_in_architecture() -> list[str]:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    return sorted(set(re.findall(r"`([\w/]+\.py(?:::[\w.]+)?)`", text)))
+
+
+@pytest.mark.parametrize("name", named_in_architecture())
+def test_what_the_architecture_names_is_there(name: str) -> None:
+    file, _, member = name.partition("::")
+    path = ROOT / "oocloader" / file
+    assert path.is_file()
+    body = ast.parse(path.read_text()).body
+    for part in member.split(".") if member else []:
+        kinds = (ast.ClassDef, ast.FunctionDef)
+        found = [node for node in body if isinstance(node, kinds) and node.name == part]
+        assert found, f"{file} has no {member}"
+        body = found[0].body
+
+
+def test_the_walks_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    walks = text.partition("\n## Four walks\n")[2].split("\n### ")[1:]
+    assert len(walks) == 4
+    assert all("::" in walk for walk in walks)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
