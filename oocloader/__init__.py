@@ -6,55 +6,38 @@ whose batches lie on the device, `convert` makes chunked stores of large `.npy` 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from oocloader.errors import (
+    ArrayNotFoundError,
+    ChangedError,
+    ClosedError,
+    CorruptChunkError,
+    DataError,
+    OocloaderError,
+    SettingError,
+    StateError,
+    StoreError,
+    TracingError,
+    UnsupportedArrayError,
+)
 
 if TYPE_CHECKING:
     from oocloader import keras as keras
     from oocloader.conversion import ConvertReport, convert
-    from oocloader.errors import (
-        ArrayNotFoundError,
-        ChangedError,
-        ClosedError,
-        CorruptChunkError,
-        DataError,
-        OocloaderError,
-        SettingError,
-        StateError,
-        StoreError,
-        TracingError,
-        UnsupportedArrayError,
-    )
-    from oocloader.loader import Loader
-    from oocloader.loader.data_spec import DataSpec
-    from oocloader.loader.plan import Plan
-    from oocloader.metrics.report import Report
+    from oocloader.loader import DataSpec, Loader, Plan
+    from oocloader.metrics import Report
     from oocloader.stores import ArrayInfo, Store, StoredArray, open_store
 
 __version__ = "0.1.0"
 
-# Each name is loaded from its module when it is first used, so that importing the package costs nothing.
-_HOMES = {
-    "ArrayInfo": "oocloader.stores",
-    "ArrayNotFoundError": "oocloader.errors",
-    "ChangedError": "oocloader.errors",
-    "ClosedError": "oocloader.errors",
-    "ConvertReport": "oocloader.conversion",
-    "CorruptChunkError": "oocloader.errors",
-    "DataError": "oocloader.errors",
-    "DataSpec": "oocloader.loader.data_spec",
-    "Loader": "oocloader.loader",
-    "OocloaderError": "oocloader.errors",
-    "Plan": "oocloader.loader.plan",
-    "Report": "oocloader.metrics.report",
-    "SettingError": "oocloader.errors",
-    "StateError": "oocloader.errors",
-    "Store": "oocloader.stores",
-    "StoreError": "oocloader.errors",
-    "StoredArray": "oocloader.stores",
-    "TracingError": "oocloader.errors",
-    "UnsupportedArrayError": "oocloader.errors",
-    "convert": "oocloader.conversion",
-    "open_store": "oocloader.stores",
+# Loaded when one of their names is first used, so that importing the package costs nothing.
+_LAZY = {
+    "oocloader.conversion": ("ConvertReport", "convert"),
+    "oocloader.loader": ("DataSpec", "Loader", "Plan"),
+    "oocloader.metrics": ("Report",),
+    "oocloader.stores": ("ArrayInfo", "Store", "StoredArray", "open_store"),
 }
 
 __all__ = [
@@ -85,17 +68,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "keras":  # a module, and not among all names, since it brings Keras with it
-        import importlib
-
-        return importlib.import_module("oocloader.keras")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'oocloader' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+        return import_module("oocloader.keras")
+    for module, names in _LAZY.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module 'oocloader' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,8 @@
-"""The errors oocloader raises: each is an `OocloaderError` and also the fitting builtin."""
+"""The errors oocloader raises: each is an `OocloaderError` and also the fitting builtin.
+
+>>> issubclass(StoreError, OSError), issubclass(SettingError, ValueError)
+(True, True)
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,30 @@ from typing import Any
 
 
 class OocloaderError(Exception):
-    """Base of every error raised on purpose.
+    """Base of every error that oocloader raises on purpose.
 
-    The message is one line: what is wrong, where, what was found and expected, what to do.
-    The facts are attributes too, `None` where they do not apply:
+    The facts in the message are attributes too, `None` where they do not apply.
 
-    - `file`: path of the store or file
-    - `array`: name of the array in the store
-    - `chunk`: grid index of the chunk, a tuple of ints
-    - `rows`: `(start, stop)` of the rows concerned
+    Parameters
+    ----------
+    message : str
+        One line: what is wrong, where, what was found and expected, what to do.
+    file : str, optional
+        Path of the store or file.
+    array : str, optional
+        Name of the array in the store.
+    chunk : tuple of int, optional
+        Index of the chunk in the grid of chunks.
+    rows : tuple of int, optional
+        `(start, stop)` of the rows concerned, as in a slice.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise CorruptChunkError("train.h5: chunk (3, 0) of 'x' is damaged", array="x", chunk=(3, 0))
+    ... except OocloaderError as error:
+    ...     print(error.array, error.chunk, error.rows)
+    x (3, 0) None
     """
 
     file: str | None = None
@@ -46,18 +65,9 @@ class OocloaderError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.file, self.array, self.chunk, self.rows)
-
-
-def _rebuild(
-    kind: type[OocloaderError],
-    message: str,
-    file: str | None,
-    array: str | None,
-    chunk: tuple[int, ...] | None,
-    rows: tuple[int, int] | None,
-) -> OocloaderError:
-    return kind(message, file=file, array=array, chunk=chunk, rows=rows)
+        # Exceptions are made anew from `args`, and then get these attributes.
+        facts = {"file": self.file, "array": self.array, "chunk": self.chunk, "rows": self.rows}
+        return type(self), self.args, facts
 
 
 class StoreError(OocloaderError, OSError):
@@ -65,43 +75,38 @@ class StoreError(OocloaderError, OSError):
 
 
 class CorruptChunkError(StoreError):
-    """The bytes of a chunk are damaged: a checksum, a length or the compressed stream is wrong."""
+    """The bytes of a chunk are damaged: a checksum, a length or the compressed stream is wrong.
+
+    `file`, `array` and `chunk` say which one, `rows` which rows it holds.
+    """
 
 
 class ChangedError(StoreError):
-    """A file of the store shrank or changed while it was in use."""
+    """A file of a store shrank or changed while it was in use."""
 
 
 class ArrayNotFoundError(OocloaderError, KeyError):
-    """A store has no array of that name."""
+    """A store has no array of that name; the message lists those it has, or the nearest."""
 
 
 class UnsupportedArrayError(OocloaderError, TypeError):
-    """An array that cannot be loaded (`reader == "none"`) was asked for; the message says why."""
+    """An array that cannot be loaded (`ArrayInfo.reader == "none"`) was asked for; the message says why."""
 
 
 class SettingError(OocloaderError, ValueError):
-    """An option has a value that cannot work, or a budget is too small."""
+    """An option has a value that cannot work, or a budget is too small; the message says what would do."""
 
 
 class DataError(OocloaderError, ValueError):
-    """The data does not fit together: unequal lengths, shapes or dtypes."""
+    """Data do not fit together: unequal lengths, shapes or dtypes, or a state of other data."""
 
 
 class ClosedError(OocloaderError, RuntimeError):
-    """Something closed, or used in a forked child, was used again."""
+    """A store, loader or iterator was used after it was closed, or in a forked child."""
 
 
 class StateError(OocloaderError, RuntimeError):
-    """The position in a pass cannot be told, or is not where it was expected."""
-
-
-def in_forked_child(what: str) -> ClosedError:
-    """The error for `what`, such as "a Loader cannot be used", in a process that was forked off."""
-    return ClosedError(
-        f"{what} in a forked child: neither its threads nor TensorFlow survive a fork; "
-        'start the process with multiprocessing.get_context("spawn")'
-    )
+    """The position in an epoch is not known, or is not where it was expected."""
 
 
 class TracingError(OocloaderError, RuntimeError):
@@ -111,5 +116,10 @@ class TracingError(OocloaderError, RuntimeError):
     # exception: of one message, without facts.
     __init__ = Exception.__init__
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args
+
+def in_forked_child(what: str) -> ClosedError:
+    """The error for `what`, such as "a Loader cannot be used", in a process that was forked off."""
+    return ClosedError(
+        f"{what} in a forked child: neither its threads nor TensorFlow survive a fork; "
+        'start the process with multiprocessing.get_context("spawn")'
+    )
