@@ -141,12 +141,19 @@ class TestVenv:
 
 
 class TestTest:
-    EVERYTHING = ("ruff check", "ruff format", "mypy", "lint-imports", "pytest -n", "pytest -k")
+    EVERYTHING = ("ruff check", "ruff format", "mypy", "lint-imports", "pytest -n", "pytest -m")
 
     def test_runs_everything(self, checkout: Checkout) -> None:
         checkout.python(checkout.bin / "python3")
         assert checkout.run("test", "-k", "order").returncode == 0
+        asked = checkout.log.read_text().splitlines()[-1]
+        assert asked == "-m pytest -m not slow and not exhaustive and not soak -k order"
         assert checkout.calls()[2:] == list(self.EVERYTHING)
+
+    def test_all_leaves_out_nothing(self, checkout: Checkout) -> None:
+        checkout.python(checkout.bin / "python3")
+        assert checkout.run("test", "--all", "-k", "order").returncode == 0
+        assert checkout.log.read_text().splitlines()[-1] == "-m pytest -k order"
 
     @pytest.mark.parametrize("fails", ["ruff", "mypy", "pytest"])
     def test_one_failure_fails_after_the_rest_ran(self, checkout: Checkout, fails: str) -> None:
