@@ -43,7 +43,7 @@ def usable_cores(*, proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
 
     Asked of the system once. `proc` and `groups` are as for `available_host_memory`.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0))
     quotas = [quota for group in _groups(proc, groups, "cpu") if (quota := _cpu_quota(group)) is not None]
     return max(1, int(min([allowed, *quotas])))
 

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import mmap
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from ctypes import c_int, c_int64, c_size_t, c_void_p
@@ -49,7 +48,7 @@ def allocate(nbytes: int) -> np.ndarray:
     """A new page-aligned buffer, uint8 (nbytes,)."""
     # Not shared, as Python would have it: shared memory gets no huge pages, and forked children write to it.
     memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if nbytes >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+    if nbytes >= _HUGE:
         try:
             memory.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
@@ -84,8 +83,6 @@ class Pool:
 
 @functools.cache
 def _libc() -> Any:
-    if sys.platform == "win32":
-        return None
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = c_void_p
     libc.mmap.argtypes = [c_void_p, c_size_t, c_int, c_int, c_int, c_int64]
@@ -116,8 +113,6 @@ def map_shared(pieces: Sequence[tuple[int, int, int]]) -> np.ndarray | None:
 
 def _map(pieces: Sequence[tuple[int, int, int]], protection: int, kind: int) -> np.ndarray | None:
     libc = _libc()
-    if libc is None:
-        return None
     lead = pieces[0][1] % PAGE
     ends = [offset + nbytes for _, offset, nbytes in pieces]
     if any(offset % PAGE for _, offset, _ in pieces[1:]) or any(end % PAGE for end in ends[:-1]):
@@ -158,7 +153,7 @@ def on_local_file_system(folder: str) -> bool:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
             mounts = [line.split()[1:3] for line in table]
     except OSError:
-        return sys.platform == "darwin"
+        return False
     folder = os.path.realpath(folder)
     best, kind = "", ""
     for point, name in mounts:

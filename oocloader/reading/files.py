@@ -30,7 +30,7 @@ class _Descriptor:
 
     def __init__(self, path: str) -> None:
         self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -145,7 +145,6 @@ class FileReader:
         They lie one behind the other in file `index`. `vectors` are the `scatter_vectors` of `places`.
         """
         preadv = _preadv()
-        assert preadv is not None
         calls = 0
         for lo in range(0, len(places), _MOST_VECTORS):
             part = vectors[lo : lo + _MOST_VECTORS]
@@ -187,11 +186,6 @@ class FileReader:
         raise ChangedError(f"{path}: the file changed: {what}; open the store again", file=path)
 
 
-def can_scatter() -> bool:
-    """Whether the system fills several places with one call."""
-    return _preadv() is not None
-
-
 def scatter_vectors(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The address and the bytes of rows `places` (int64) of `rows` (2-d), as preadv(2) has it: (places, 2).
 
@@ -210,18 +204,12 @@ def scatter_vectors(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _preadv() -> Any:
-    """The system's preadv(2), without the interpreter held, `None` where there is none.
-
-    `os.preadv` wants an object of Python for every row.
-    """
-    if not hasattr(os, "preadv"):
-        return None
+    """The system's preadv(2), without the interpreter held: `os.preadv` wants an object of Python a row."""
     library = ctypes.CDLL(None)
-    # Where offsets are of 32 bits by default, the former takes 64.
-    preadv = getattr(library, "preadv64", None) or getattr(library, "preadv", None)
-    if preadv is not None:
-        preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
-        preadv.restype = ctypes.c_ssize_t
+    # Where offsets are of 32 bits by default, the former takes 64; musl has the latter alone.
+    preadv = getattr(library, "preadv64", None) or library.preadv
+    preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
+    preadv.restype = ctypes.c_ssize_t
     return preadv
 
 

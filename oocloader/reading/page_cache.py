@@ -7,6 +7,7 @@ read from the page cache afterwards, or touched in a mapping, 0.25 times as fast
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -29,7 +30,7 @@ _STEP_NBYTES = 128 << 10
 # More is wanted at once where much is read with one call, or in a forked child, which fetches nothing.
 _MOST_WANTED = 1 << 16
 # By now there may be something else at the path, of which a pipe would never open.
-_OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 # Stores may have a million files, of which few are read at a time.
 _MOST_FILES = 64
 
@@ -108,7 +109,7 @@ class Fetcher:
                         os.close(fd)
                     # Of its own: the system follows what is read through each descriptor.
                     opened, fd = path, -1
-                    fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+                    fd = os.open(path, _OPEN_FLAGS)
                 self._fetch(fd, offset, offset + nbytes)
             except OSError:
                 pass
@@ -124,15 +125,11 @@ class Fetcher:
 
 
 def advise(fd: int, offset: int, nbytes: int) -> None:
-    """Tell the system that exactly these bytes will be read, where it can be told."""
-    if not hasattr(os, "posix_fadvise"):
-        return
+    """Tell the system that exactly these bytes will be read."""
     end = offset + nbytes
-    try:
+    with contextlib.suppress(OSError):  # what cannot be read fails where it is read
         for begin in range(offset, end, _ADVICE_NBYTES):
             os.posix_fadvise(fd, begin, min(_ADVICE_NBYTES, end - begin), os.POSIX_FADV_WILLNEED)
-    except OSError:
-        pass  # what cannot be read fails where it is read
 
 
 def _begin(fd: int, nbytes: int) -> bool:
@@ -140,8 +137,6 @@ def _begin(fd: int, nbytes: int) -> bool:
 
     Files of a chunk each are read at once so, where a thread would wait for one after the other.
     """
-    if not hasattr(os, "RWF_NOWAIT"):
-        return False
     for begin in range(0, nbytes, _STEP_NBYTES):
         try:
             _read_away(fd, begin, min(_STEP_NBYTES, nbytes - begin), os.RWF_NOWAIT)
@@ -214,7 +209,7 @@ def _calls() -> tuple[Any, Any]:
     Called without letting other threads have the interpreter: they wait for nothing, and to get the
     interpreter back may take 5 ms (sys.getswitchinterval).
     """
-    if not hasattr(os, "RWF_NOWAIT") or os.uname().machine == "alpha":
+    if os.uname().machine == "alpha":
         return None, None
     library = ctypes.PyDLL(None)
     syscall, preadv2 = getattr(library, "syscall", None), getattr(library, "preadv2", None)

@@ -26,7 +26,7 @@ from oocloader.metrics import Counters
 from oocloader.order import RowSpan, apart, cut, grouped, place, shared_out
 from oocloader.reading.boxes import Box, runs_of
 from oocloader.reading.byte_ranges import GAP_NBYTES, RowRun, RowRuns, near_each_other
-from oocloader.reading.files import FileReader, can_scatter, scatter_vectors
+from oocloader.reading.files import FileReader, scatter_vectors
 from oocloader.reading.jobs import JOB_NBYTES, Job
 from oocloader.reading.layout import Layout
 from oocloader.reading.read_errors import error_context
@@ -59,7 +59,7 @@ class RawRows:
         self._runs = runs
         self._row_nbytes = row_nbytes = layout.row_nbytes
         self._native = layout.dtype.isnative
-        self._scatters = row_nbytes >= _SCATTER_NBYTES and self._native and can_scatter()
+        self._scatters = row_nbytes >= _SCATTER_NBYTES and self._native
         # The most rows of a job, of one that works with the place of each, and of the buffer.
         self._job_rows = rows_in(JOB_NBYTES, row_nbytes)
         self._placed_rows = rows_in(JOB_NBYTES, max(_LEAST_NBYTES, row_nbytes))

@@ -153,17 +153,6 @@ def test_a_file_system_that_only_waits_is_read_by_the_thread(system: System, fd:
     assert eventually(lambda: system.read == [(0, MIB)])
 
 
-def test_a_system_that_cannot_but_wait(
-    system: System, fd: int, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
-    monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    fetcher = Fetcher()
-    fetcher.want(fd, path, 0, MIB)
-    fetcher.want(fd, path, 9 * MIB, MIB)
-    assert eventually(lambda: system.read == [(0, MIB)])
-
-
 def test_files_have_ends_of_their_own(system: System, fd: int, path: str, tmp_path: Path) -> None:
     other = tmp_path / "y"
     other.write_bytes(bytes(10))

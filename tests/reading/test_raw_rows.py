@@ -173,24 +173,6 @@ def test_what_a_call_leaves_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert np.array_equal(brought(layout, spans)[0], expected[numbers])
 
 
-def test_rows_pass_through_where_the_system_fills_one_place_a_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout, expected = made(tmp_path, {}, LARGE, "uint8")
-    monkeypatch.delattr(os, "preadv")
-    files._preadv.cache_clear()
-    try:
-        assert not files.can_scatter()
-    finally:
-        files._preadv.cache_clear()
-    monkeypatch.undo()
-    monkeypatch.setattr("oocloader.reading.raw_rows.can_scatter", lambda: False)
-    spans, numbers = blocks(ROWS, of=17)
-    found, counters = brought(layout, spans)
-    assert np.array_equal(found, expected[numbers])
-    assert counters.copied_bytes == found.nbytes
-
-
 def test_the_system_is_given_no_other_memory() -> None:
     rows = np.zeros((4, 8), np.uint8)
     assert files.scatter_vectors(rows, np.array([3, 0])).tolist() == [
