@@ -117,7 +117,7 @@ OTHERS: list[tuple[dict[str, Any], type[OocloaderError], str]] = [
     ({"arrays": {"x": np.zeros((500, 4), np.float32)}}, DataError, "y int64 500, this loader has"),
     ({"rows": RowSet(0, 499)}, DataError, "rows 0:500, this loader has rows 0:499"),
     ({"rows": RowSet(0, 500, np.arange(0, 500, 2))}, DataError, "rows 250 of 0:500, digest"),
-    ({"starts": (0, 100)}, DataError, "starts 0, this loader has starts"),
+    ({"chunk_origins": (0, 100)}, DataError, "starts 0, this loader has starts"),
     ({"shuffle": False}, SettingError, "shuffle='window', this loader has shuffle=False"),
     ({"shuffle": "global"}, SettingError, "shuffle='window', this loader has shuffle='global'"),
     ({"seed": 6}, SettingError, "seed=5, this loader has seed=6"),
