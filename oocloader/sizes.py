@@ -72,14 +72,3 @@ def parse_nbytes(value: int | str, option: str) -> int:
 
 def _no_size(value: object, option: str) -> SettingError:
     return SettingError(f'{option}={value!r} is no size; write bytes or a text such as "64MiB" or "2GB"')
-
-
-def parse_rows(value: int | str, option: str, row_nbytes: int) -> int:
-    """Rows from a number of rows, or from a size as text: as many rows as fit, at least one."""
-    if isinstance(value, str):
-        return max(1, parse_nbytes(value, option) // max(1, row_nbytes))
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise SettingError(f'{option}={value!r} must be a number of rows or a size such as "64MiB"')
-    if int(value) < 1:
-        raise SettingError(f"{option}={value!r} must be at least 1 row")
-    return int(value)

@@ -18,6 +18,8 @@ WITH_EXAMPLES = [
 ]
 
 
+# Some load rows, and who first uses TensorFlow decides which devices there are.
+@pytest.mark.usefixtures("tf")
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_examples(module: str) -> None:
     tried = doctest.testmod(importlib.import_module(module))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oocloader.errors import SettingError
-from oocloader.sizes import parse_nbytes, parse_rows
+from oocloader.sizes import parse_nbytes
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,3 @@ def test_parse_nbytes_refuses(value: Any) -> None:
 def test_parse_nbytes_refuses_nothing(value: int | str) -> None:
     with pytest.raises(SettingError, match=r"host_memory=.* must be at least one byte"):
         parse_nbytes(value, "host_memory")
-
-
-@pytest.mark.parametrize(
-    ("value", "row_nbytes", "rows"),
-    [(1, 10, 1), (np.int32(7), 10, 7), ("1kB", 10, 100), ("1kB", 3000, 1), ("1kB", 0, 1000), ("999", 10, 99)],
-)
-def test_parse_rows(value: int | str, row_nbytes: int, rows: int) -> None:
-    assert parse_rows(value, "window", row_nbytes) == rows
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.0, True, None, "many", "0MiB", [3]])
-def test_parse_rows_refuses(value: Any) -> None:
-    with pytest.raises(SettingError, match=r"^window="):
-        parse_rows(value, "window", 10)

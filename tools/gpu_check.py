@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -269,13 +269,14 @@ def check(device: str, size_mib: int) -> tuple[dict[str, str], bool]:
         budget = max(16 * MIB, size_mib * MIB // 8)  # three windows and two batches of 1.5 MiB at least
         lines["data, budget"] = f"{rows:,} rows, {size_mib} MiB, device_memory {budget / MIB:.0f} MiB"
         source = {"x": f"{folder}/x.npy", "y": f"{folder}/y.npy"}
-        for name, through, shuffle, residency in (
+        ways: list[tuple[str, Any, bool, Literal["stream", "device"]]] = [
             ("for", through_for, False, "stream"),
             ("for, shuffled", through_for, True, "stream"),
             ("for, kept there", through_for, True, "device"),
             ("fit", through_fit, True, "stream"),
             ("fit, kept there", through_fit, True, "device"),
-        ):
+        ]
+        for name, through, shuffle, residency in ways:
             with ooc.Loader(
                 source,
                 "x",

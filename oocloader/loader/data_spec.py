@@ -22,117 +22,120 @@ from msgspec import UNSET, Meta, UnsetType
 from oocloader.errors import SettingError, StoreError
 from oocloader.loader.data_spec_errors import mistakes
 from oocloader.paths import is_url, local_path
+from oocloader.pipeline import Residency
 
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kmgtKMGT]i?)?[bB]?\s*$"
 _SLICE = r"^\s*-?\d*\s*:\s*-?\d*\s*(:\s*\d*\s*)?$"
 _GLOB = re.compile(r"[*?\[]")
 
-Size = Annotated[str, Meta(pattern=_SIZE, extra={"words": 'a size such as "64MiB"'})]
+
+def about(description: str) -> Meta:
+    """What an option is for, as editors show it."""
+    return Meta(description=description)
+
+
 Count = Annotated[int, Meta(ge=1)]
+CountOrSize = Count | Annotated[str, Meta(pattern=_SIZE, extra={"words": 'a size such as "64MiB"'})]
+Seed = Annotated[int, Meta(ge=0)]
+Slice = Annotated[str, Meta(pattern=_SLICE, extra={"words": 'rows such as "1000:2000"'})]
 Names = str | list[str] | dict[str, str]
 Source = str | list[str] | dict[str, str | list[str]]
+ByClass = dict[int, float] | Literal["balanced"]
+Numbers = float | dict[str, float]
+DTypes = str | dict[str, str]
+Shuffle = bool | Literal["window", "global"]
+MmapMeta = Meta(description="false: never map files", extra_json_schema={"const": False})
+_ROWS = 'rows such as "1000:2000" or ":-500", their numbers, or a mask'
 
 
-class LoaderOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class LoaderTable(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Options of `Loader`, by their names there. `transform` is a function: give it to `Loader` itself."""
 
-    features: Annotated[Names | UnsetType, Meta(description="array, arrays, or arrays by key")] = UNSET
-    labels: Annotated[Names | UnsetType, Meta(description="the same, of labels")] = UNSET
-    sample_weight: Annotated[Names | UnsetType, Meta(description="the same, of weights")] = UNSET
-    class_weight: Annotated[
-        dict[int, float] | Literal["balanced"] | UnsetType,
-        Meta(description="weight of each class, by its label"),
-    ] = UNSET
-    residency: Annotated[
-        Literal["auto", "stream", "device"] | UnsetType,
-        Meta(description="where the data lies during training"),
-    ] = UNSET
-    cache: Annotated[str | UnsetType, Meta(description='"memory" or a folder for decoded rows')] = UNSET
-    shard: Annotated[tuple[int, int] | UnsetType, Meta(description="[index, count]")] = UNSET
-    batch_size: Annotated[Count | UnsetType, Meta(description="rows of a batch")] = UNSET
-    drop_remainder: Annotated[bool | UnsetType, Meta(description="leave out a last, shorter batch")] = UNSET
-    shuffle: Annotated[
-        bool | Literal["window", "global"] | UnsetType, Meta(description="rows in another order every epoch")
-    ] = UNSET
-    seed: Annotated[Annotated[int, Meta(ge=0)] | UnsetType, Meta(description="of the order")] = UNSET
-    window: Annotated[Count | Size | UnsetType, Meta(description="rows staged together, or a size")] = UNSET
-    block: Annotated[Count | Size | UnsetType, Meta(description="rows kept together, or a size")] = UNSET
-    dtype: Annotated[str | dict[str, str] | UnsetType, Meta(description="of features, on the device")] = UNSET
-    scale: Annotated[float | dict[str, float] | UnsetType, Meta(description="multiplies features")] = UNSET
-    offset: Annotated[float | dict[str, float] | UnsetType, Meta(description="added to features")] = UNSET
-    device: Annotated[str | UnsetType, Meta(description='such as "/GPU:0"')] = UNSET
-    host_memory: Annotated[Count | Size | UnsetType, Meta(description="for reading ahead")] = UNSET
-    device_memory: Annotated[Count | Size | UnsetType, Meta(description="for windows and batches")] = UNSET
-    threads: Annotated[Count | UnsetType, Meta(description="that read and decode")] = UNSET
-    mmap: Annotated[
-        bool | UnsetType,
-        Meta(description="false: never map files", extra_json_schema={"const": False}),
-    ] = UNSET
-    rows: Annotated[
-        Annotated[str, Meta(pattern=_SLICE, extra={"words": 'rows such as "1000:2000"'})]
-        | list[int | bool]
-        | UnsetType,
-        Meta(description='rows such as "1000:2000" or ":-500", their numbers, or a mask'),
-    ] = UNSET
+    features: Annotated[Names | UnsetType, about("array, arrays, or arrays by key")] = UNSET
+    labels: Annotated[Names | UnsetType, about("the same, of labels")] = UNSET
+    sample_weight: Annotated[Names | UnsetType, about("the same, of weights")] = UNSET
+    class_weight: Annotated[ByClass | UnsetType, about("weight of each class, by its label")] = UNSET
+    residency: Annotated[Residency | UnsetType, about("where the data lies during training")] = UNSET
+    cache: Annotated[str | UnsetType, about('"memory" or a folder for decoded rows')] = UNSET
+    shard: Annotated[tuple[int, int] | UnsetType, about("[index, count]")] = UNSET
+    batch_size: Annotated[Count | UnsetType, about("rows of a batch")] = UNSET
+    drop_remainder: Annotated[bool | UnsetType, about("leave out a last, shorter batch")] = UNSET
+    shuffle: Annotated[Shuffle | UnsetType, about("rows in another order every epoch")] = UNSET
+    seed: Annotated[Seed | UnsetType, about("of the order")] = UNSET
+    window: Annotated[CountOrSize | UnsetType, about("rows staged together, or a size")] = UNSET
+    block: Annotated[CountOrSize | UnsetType, about("rows kept together, or a size")] = UNSET
+    dtype: Annotated[DTypes | UnsetType, about("of features, on the device")] = UNSET
+    scale: Annotated[Numbers | UnsetType, about("multiplies features")] = UNSET
+    offset: Annotated[Numbers | UnsetType, about("added to features")] = UNSET
+    device: Annotated[str | UnsetType, about('such as "/GPU:0"')] = UNSET
+    host_memory: Annotated[CountOrSize | UnsetType, about("for reading ahead")] = UNSET
+    device_memory: Annotated[CountOrSize | UnsetType, about("for windows and batches")] = UNSET
+    threads: Annotated[Count | UnsetType, about("that read and decode")] = UNSET
+    mmap: Annotated[bool | UnsetType, MmapMeta] = UNSET
+    rows: Annotated[Slice | list[int | bool] | UnsetType, about(_ROWS)] = UNSET
 
 
-class ConvertOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class ConvertTable(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Arguments of `convert`, by their names there."""
 
-    source: Annotated[Source, Meta(description="what to convert; arrays side by side, by their new names")]
-    destination: Annotated[str, Meta(description="the store to write: .zarr, .h5 or .hdf5")]
-    codec: Annotated[str | UnsetType, Meta(description="none, zstd, gzip, lz4 or blosc, or zstd:3")] = UNSET
-    chunk_rows: Annotated[Count | UnsetType, Meta(description="rows of a chunk")] = UNSET
-    shards: Annotated[
-        Annotated[int, Meta(ge=1)] | Literal["auto", "none"] | UnsetType, Meta(description="rows of a shard")
-    ] = UNSET
-    zarr_format: Annotated[Literal[2, 3] | UnsetType, Meta(description="of Zarr")] = UNSET
-    for_memory: Annotated[Count | Size | UnsetType, Meta(description="of the device to train on")] = UNSET
+    source: Annotated[Source, about("what to convert; arrays side by side, by their new names")]
+    destination: Annotated[str, about("the store to write: .zarr, .h5 or .hdf5")]
+    codec: Annotated[str | UnsetType, about("none, zstd, gzip, lz4 or blosc, or zstd:3")] = UNSET
+    chunk_rows: Annotated[Count | UnsetType, about("rows of a chunk")] = UNSET
+    shards: Annotated[Count | Literal["auto", "none"] | UnsetType, about("rows of a shard")] = UNSET
+    zarr_format: Annotated[Literal[2, 3] | UnsetType, about("of Zarr")] = UNSET
+    for_memory: Annotated[CountOrSize | UnsetType, about("of the device to train on")] = UNSET
     shape: Annotated[
-        list[int] | dict[str, list[int]] | UnsetType,
-        Meta(description="of a raw binary file; the first may be -1"),
+        list[int] | dict[str, list[int]] | UnsetType, about("of a raw binary file; the first may be -1")
     ] = UNSET
-    dtype: Annotated[str | dict[str, str] | UnsetType, Meta(description="to convert to")] = UNSET
-    lossy: Annotated[bool | UnsetType, Meta(description="let values be rounded")] = UNSET
-    axis: Annotated[int | dict[str, int] | UnsetType, Meta(description="that becomes the rows")] = UNSET
-    rows: Annotated[
-        Annotated[str, Meta(pattern=_SLICE, extra={"words": 'rows such as "1000:2000"'})] | UnsetType,
-        Meta(description='rows such as "1000:2000"'),
-    ] = UNSET
-    shuffle: Annotated[Annotated[int, Meta(ge=0)] | UnsetType, Meta(description="seed of a new order")] = (
-        UNSET
-    )
-    shuffle_index: Annotated[str | UnsetType, Meta(description="array to keep that order in")] = UNSET
-    resume: Annotated[bool | UnsetType, Meta(description="go on with an unfinished conversion")] = UNSET
+    dtype: Annotated[DTypes | UnsetType, about("to convert to")] = UNSET
+    lossy: Annotated[bool | UnsetType, about("let values be rounded")] = UNSET
+    axis: Annotated[int | dict[str, int] | UnsetType, about("that becomes the rows")] = UNSET
+    rows: Annotated[Slice | UnsetType, about('rows such as "1000:2000"')] = UNSET
+    shuffle: Annotated[Seed | UnsetType, about("seed of a new order")] = UNSET
+    shuffle_index: Annotated[str | UnsetType, about("array to keep that order in")] = UNSET
+    resume: Annotated[bool | UnsetType, about("go on with an unfinished conversion")] = UNSET
     verify: Annotated[
-        Literal["sample", "full", "none"] | UnsetType, Meta(description="how much is compared at the end")
+        Literal["sample", "full", "none"] | UnsetType, about("how much is compared at the end")
     ] = UNSET
-    checksum: Annotated[bool | UnsetType, Meta(description="one per chunk")] = UNSET
-    overwrite: Annotated[bool | UnsetType, Meta(description="replace the destination")] = UNSET
+    checksum: Annotated[bool | UnsetType, about("one per chunk")] = UNSET
+    overwrite: Annotated[bool | UnsetType, about("replace the destination")] = UNSET
 
 
 class Tables(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A data spec of oocloader: what to load and how. Relative paths are relative to this file."""
 
     source: Annotated[
-        Source | UnsetType,
-        Meta(description="what to load: path, glob, store::array, list of parts, or these by name"),
+        Source | UnsetType, about("what to load: path, glob, store::array, list of parts, or these by name")
     ] = UNSET
-    loader: LoaderOptions | UnsetType = UNSET
-    convert: ConvertOptions | UnsetType = UNSET
+    loader: LoaderTable | UnsetType = UNSET
+    convert: ConvertTable | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
     """What to load and how, and how to make it of something else, as a TOML file says.
 
-    `Loader(DataSpec.load("data.toml"))` needs nothing else; options given there too go before these.
+    Parameters
+    ----------
+    path : str
+        The file, for messages.
+    source : path, list or dict
+        What `Loader` is given; without one in the file, the destination of `[convert]`.
+    options : dict
+        Keyword arguments of `Loader`, the table `[loader]`.
+    conversion : dict, default None
+        Arguments of `convert`, source and destination included, the table `[convert]`; None where there is
+        none.
 
-    - `path`: the file, for messages.
-    - `source`: what `Loader` is given; without one in the file, the destination of `[convert]`.
-    - `options`: keyword arguments of `Loader`, the table `[loader]`.
-    - `conversion`: arguments of `convert`, source and destination included, the table `[convert]`; None
-      where there is none. `convert(**spec.conversion)` carries it out.
+    Examples
+    --------
+    >>> spec = DataSpec.of({"source": "train.h5", "loader": {"batch_size": 64}}, path="/data/spec.toml")
+    >>> spec.source, spec.options
+    ('/data/train.h5', {'batch_size': 64})
+
+    ``Loader(DataSpec.load("data.toml"))`` needs nothing else; options given there too go before these.
+    ``convert(**spec.conversion)`` carries the conversion out.
     """
 
     path: str
@@ -142,9 +145,24 @@ class DataSpec:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The spec in a TOML file, relative paths in it resolved against the file.
+        """The spec in a TOML file.
 
-        Raises `StoreError` where the file cannot be read, `SettingError` with the place of every mistake.
+        Parameters
+        ----------
+        path : path
+            Of the file; relative paths in it are resolved against it.
+
+        Returns
+        -------
+        DataSpec
+            Checked as far as that can be done without the data.
+
+        Raises
+        ------
+        StoreError
+            Where the file cannot be read.
+        SettingError
+            With the place of every mistake.
         """
         name = local_path(path, remedy="copy the file to this machine")
         try:
@@ -168,24 +186,20 @@ class DataSpec:
         if found:
             raise SettingError(f"{path}: {'; '.join(found)}", file=path)
         tables = msgspec.convert(table, Tables, str_keys=True)
-        folder = os.path.dirname(os.path.abspath(path))
-        conversion = None
-        if tables.convert is not UNSET:
-            conversion = _given(tables.convert)
-            for name in ("source", "destination"):
-                conversion[name] = _resolved(conversion[name], folder)
-        source = tables.source
-        if source is UNSET:
-            assert conversion is not None
-            resolved = conversion["destination"]
+        resolved = functools.partial(_resolved, folder=os.path.dirname(os.path.abspath(path)))
+        options, conversion = _given(tables.loader) or {}, _given(tables.convert)
+        if conversion is not None:
+            conversion |= {name: resolved(conversion[name]) for name in ("source", "destination")}
+        if tables.source is not UNSET:
+            source = resolved(tables.source)
         else:
-            resolved = _resolved(source, folder)
-        options = {} if tables.loader is UNSET else _given(tables.loader)
+            assert conversion is not None
+            source = conversion["destination"]
         if options.get("cache", "memory") != "memory":
-            options["cache"] = _resolved(options["cache"], folder)
+            options["cache"] = resolved(options["cache"])
         if isinstance(options.get("rows"), str):
             options["rows"] = _slice(options["rows"])
-        return cls(path, resolved, options, conversion)
+        return cls(path, source, options, conversion)
 
     def replace(self, **options: Any) -> Self:
         """The same with another `source`, or with other options of `Loader`."""
@@ -197,8 +211,7 @@ def _misfits(table: Mapping[str, Any]) -> list[str]:
     """Mistakes that types do not show."""
     found = []
     loader = table.get("loader")
-    options = loader if isinstance(loader, Mapping) else {}
-    rows = options.get("rows")
+    rows = loader.get("rows") if isinstance(loader, Mapping) else None
     if isinstance(rows, list) and len({isinstance(row, bool) for row in rows}) == 2:
         found.append(
             "loader.rows: expected numbers of rows, or a mask of true and false, not both in one list"
@@ -239,8 +252,11 @@ def takes_spec(init: Init) -> Init:
     return cast(Init, wrapper)
 
 
-def _given(options: msgspec.Struct) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(options).items() if value is not UNSET}
+def _given(table: msgspec.Struct | UnsetType) -> dict[str, Any] | None:
+    """What a table has, None where there is no table."""
+    if isinstance(table, UnsetType):
+        return None
+    return {name: value for name, value in msgspec.structs.asdict(table).items() if value is not UNSET}
 
 
 def _slice(text: str) -> slice:
@@ -261,8 +277,5 @@ def _resolved(source: Any, folder: str) -> Any:
         return source
     path = os.path.join(folder, source)
     # In a pattern, characters of the folder's own name stand for themselves.
-    return (
-        os.path.join(glob.escape(folder), source)
-        if _GLOB.search(source) and not os.path.exists(path)
-        else path
-    )
+    is_pattern = _GLOB.search(source) and not os.path.exists(path)
+    return os.path.join(glob.escape(folder), source) if is_pattern else path

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oocloader.memory import CLASSES, HOST_WINDOWS, POOR, Column, Cost, Sizes, mixing
+from oocloader.memory import CLASSES, HOST_WINDOWS, POOR, Column, Cost, Sizes, SizingInputs, mixing
+from oocloader.order import Shuffle
 from oocloader.sizes import nbytes_text
 from oocloader.stores import ArrayInfo
 
@@ -74,16 +75,45 @@ class ArrayPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an epoch of a loader does, and takes; `str()` explains it, `as_dict()` is for JSON.
+    """What an epoch of a loader does, and takes; ``str()`` explains it, `as_dict` is for JSON.
 
-    - `rows`, `batches`, `windows`: of a whole pass; `window_rows` and `block_rows`: the most one has
-    - `shuffle`: False, "window" or "global"
-    - `arrays`: bytes read per epoch; `kept`: where all rows then are for later epochs, so that these do not
-      read the store: "device" (all are read at once), "cache" or nowhere, ""
-    - `host`, `device_memory`: memory by part, against its budget
-    - `mixing`: expected label entropy of a batch as a share of a full shuffle's, 0 to 1, where rows are
-      stored class by class in ten equal classes; None where nothing is shuffled
-    - `warnings`: what will be slow or learn badly, each with the remedy
+    Parameters
+    ----------
+    rows, batches, windows : int
+        Of a whole pass.
+    batch_size, window_rows, block_rows : int
+        Rows of a batch; the most that a window and a block have.
+    window_nbytes : int
+        Bytes of the rows of a window.
+    window_why, block_why : str
+        What decided.
+    shuffle : False, "window" or "global"
+        As the loader was told.
+    threads : int
+        That read and decode.
+    device : str
+        Where batches lie.
+    arrays : tuple of ArrayPlan
+        Bytes read per epoch, array by array.
+    host, device_memory : MemoryPlan
+        Memory by part, against its budget.
+    mixing : float or None
+        Expected label entropy of a batch as a share of a full shuffle's, 0 to 1, where rows are stored class
+        by class in ten equal classes; None where nothing is shuffled.
+    warnings : tuple of str
+        What will be slow or learn badly, each with the remedy.
+    kept : "", "device" or "cache", default ""
+        Where all rows are for later epochs, so that these do not read the store: "device" (all are read at
+        once), "cache" or nowhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import oocloader as ooc
+    >>> with ooc.Loader(np.zeros((1000, 8)), batch_size=100) as loader:
+    ...     plan = loader.plan()
+    >>> plan.batches, plan.read_nbytes
+    (10, 64000)
     """
 
     rows: int
@@ -95,7 +125,7 @@ class Plan:
     window_why: str
     block_rows: int
     block_why: str
-    shuffle: bool | str
+    shuffle: Shuffle
     threads: int
     device: str
     arrays: tuple[ArrayPlan, ...]
@@ -134,20 +164,15 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """The plan in terms of JSON, with the sums."""
         found = dataclasses.asdict(self)
-        for name in ("arrays", "warnings"):
-            found[name] = list(found[name])
-        for array, own in zip(found["arrays"], self.arrays, strict=True):
-            array["amplification"] = own.amplification
+        found["warnings"] = list(self.warnings)
+        found["arrays"] = [
+            numbers | {"amplification": array.amplification}
+            for numbers, array in zip(found["arrays"], self.arrays, strict=True)
+        ]
         for name, memory in (("host", self.host), ("device_memory", self.device_memory)):
-            found[name]["parts"] = list(found[name]["parts"])
-            found[name] |= {"nbytes": memory.nbytes, "left_nbytes": memory.left_nbytes}
-        return found | {
-            "read_nbytes": self.read_nbytes,
-            "amplification": self.amplification,
-            "host_nbytes": self.host_nbytes,
-            "device_nbytes": self.device_nbytes,
-            "poorly_mixed": self.poorly_mixed,
-        }
+            sums = {"nbytes": memory.nbytes, "left_nbytes": memory.left_nbytes}
+            found[name] |= {"parts": list(found[name]["parts"]), **sums}
+        return found | {name: getattr(self, name) for name in _SUMS}
 
     def __str__(self) -> str:
         how = {"window": "shuffled window by window", "global": "shuffled as a whole"}
@@ -165,7 +190,7 @@ class Plan:
         )
         lines += [
             f"  {array.name}: {nbytes_text(array.read_nbytes)}, {array.amplification:.2f} times"
-            + (f": {array.why}" if array.why else "")
+            f"{_because(array.why)}"
             for array in self.arrays
         ]
         lines += _memory_lines("host memory", self.host)
@@ -179,6 +204,7 @@ class Plan:
         return "\n".join(lines)
 
 
+_SUMS = ("read_nbytes", "amplification", "host_nbytes", "device_nbytes", "poorly_mixed")
 _READ = {
     "": "read per epoch",
     "device": "read once, since all rows stay on the device",
@@ -193,14 +219,12 @@ def _memory_lines(what: str, memory: MemoryPlan) -> list[str]:
         total += f" of {nbytes_text(memory.budget_nbytes)} ({origin}), {nbytes_text(memory.left_nbytes)} left"
     elif memory.budget_why:
         total += f" ({memory.budget_why})"
-    return [
-        total,
-        *(
-            f"  {nbytes_text(part.nbytes)} {part.name}" + (f": {part.why}" if part.why else "")
-            for part in memory.parts
-            if part.nbytes
-        ),
-    ]
+    parts = (part for part in memory.parts if part.nbytes)
+    return [total, *(f"  {nbytes_text(part.nbytes)} {part.name}{_because(part.why)}" for part in parts)]
+
+
+def _because(why: str) -> str:
+    return f": {why}" if why else ""
 
 
 def array_plan(column: Column, cost: Cost, info: ArrayInfo, *, share: float = 1.0) -> ArrayPlan:
@@ -238,64 +262,57 @@ def amplification_warnings(arrays: Sequence[ArrayPlan]) -> list[str]:
     ]
 
 
-def host_plan(sizes: Sizes, *, budget_nbytes: int, written: bool) -> MemoryPlan:
+def host_plan(inputs: SizingInputs, sizes: Sizes) -> MemoryPlan:
     """Host memory by part, for each iterator at work at the same time."""
     host = sizes.host
+    several = "blocks cut them, and their rows belong to several windows"
+    one_more = "one more for a moment, while the last batch of the one before is held"
     parts = (
         Part("windows read ahead", host.prefetched, _counted(sizes.prefetch_windows, "window")),
-        Part(
-            "the window in use",
-            host.in_use,
-            "one more for a moment, while the last batch of the one before is held",
-        ),
+        Part("the window in use", host.in_use, one_more),
         Part("decoding", host.decoding, _counted(sizes.threads, "thread")),
-        Part("chunks kept decoded", host.kept, "blocks cut them, and their rows belong to several windows"),
+        Part("chunks kept decoded", host.shared_chunks, several),
         Part("rows kept for later passes", host.cached, 'cache="memory"'),
         Part("mapped files", host.mapped, "rows are gathered from them; the system may take the pages back"),
     )
-    return MemoryPlan(parts, budget_nbytes, written, MEASURED_HOST)
+    written = inputs.host_memory
+    return MemoryPlan(parts, written or inputs.free_host_memory, written is not None, MEASURED_HOST)
 
 
-def device_plan(
-    sizes: Sizes,
-    *,
-    budget_nbytes: int | None,
-    written: bool,
-    on_host: bool,
-) -> MemoryPlan:
+def device_plan(inputs: SizingInputs, sizes: Sizes, *, on_host: bool) -> MemoryPlan:
     """Memory on the device by part. On the host no window is copied: batches are cut from those there are."""
-    kept = sizes.device.kept
-    windows = Part("windows", sizes.device.windows, "one in use, one arriving, one held by a batch")
-    if kept:
-        windows = Part("windows", sizes.device.windows, "to bring the rows, then row numbers")
-    elif on_host and not written:
-        windows = Part("windows", 0)
-    why = "batches are cut from the windows on the host" if on_host else MEASURED_DEVICE
+    device, written = sizes.device, inputs.device_memory
+    windows, windows_why = device.windows, "one in use, one arriving, one held by a batch"
+    if device.resident_rows:
+        windows_why = "to bring the rows, then row numbers"
+    elif on_host and written is None:
+        windows, windows_why = 0, ""
     parts = (
-        windows,
-        Part("batches", sizes.device.batches, "two, as they are delivered"),
-        Part("rows", kept, "all of them, kept for every pass"),
+        Part("windows", windows, windows_why),
+        Part("batches", device.batches, "two, as they are delivered"),
+        Part("rows", device.resident_rows, "all of them, kept for every pass"),
     )
-    return MemoryPlan(parts, budget_nbytes, written, why)
+    why = "batches are cut from the windows on the host" if on_host else MEASURED_DEVICE
+    return MemoryPlan(parts, written or inputs.free_device_memory, written is not None, why)
 
 
-def mixing_figure(sizes: Sizes, rows: int, *, shuffle: bool | str, batch_size: int) -> float | None:
+def mixing_figure(inputs: SizingInputs, sizes: Sizes, shuffle: Shuffle) -> float | None:
     """The mixing figure of a loader, None where nothing is shuffled."""
-    if not shuffle:
-        return None
     if shuffle == "global":
         return 1.0
-    return mixing(rows, block=sizes.block, window=sizes.window, batch_size=batch_size)
+    return _mixing(inputs, sizes.block, sizes.window) if shuffle else None
 
 
-def mixing_warning(figure: float | None, sizes: Sizes, rows: int, *, batch_size: int) -> str | None:
+def mixing_warning(figure: float | None, inputs: SizingInputs, sizes: Sizes) -> str | None:
     """What to say where the figure is poor, and what to do; None where it is not."""
     if figure is None or figure >= POOR:
         return None
     places = max(1, sizes.window // sizes.block)
-    window = _mixing_window(sizes, rows, batch_size=batch_size)
-    row_nbytes = sizes.window_nbytes / sizes.window
-    memory = nbytes_text(round(HOST_WINDOWS * (window + batch_size) * row_nbytes) + sizes.host.decoding)
+    larger = (count * sizes.block for count in (12, 16, 24, 32, 48, 64, 96, 128))
+    fitting = (rows for rows in larger if sizes.window < rows < inputs.rows)
+    window = next((rows for rows in fitting if _mixing(inputs, sizes.block, rows) >= POOR), inputs.rows)
+    windows_nbytes = HOST_WINDOWS * (window + inputs.batch_size) * inputs.row_nbytes
+    memory = nbytes_text(windows_nbytes + sizes.host.decoding)
     remedies = [f"window={window} (for which host_memory must have about {memory})"]
     if sizes.block > 1:
         remedies.append(f"smaller chunks or blocks than {sizes.block:,} rows")
@@ -307,18 +324,8 @@ def mixing_warning(figure: float | None, sizes: Sizes, rows: int, *, batch_size:
     )
 
 
-def _mixing_window(sizes: Sizes, rows: int, *, batch_size: int) -> int:
-    """Rows of a window that mixes well."""
-    for places in (12, 16, 24, 32, 48, 64, 96, 128):
-        window = places * sizes.block
-        if window >= rows:
-            break
-        if (
-            window > sizes.window
-            and mixing(rows, block=sizes.block, window=window, batch_size=batch_size) >= POOR
-        ):
-            return window
-    return rows
+def _mixing(inputs: SizingInputs, block: int, window: int) -> float:
+    return mixing(inputs.rows, block=block, window=window, batch_size=inputs.batch_size)
 
 
 def sorted_warning(label: str) -> str:

@@ -5,14 +5,46 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from oocloader.errors import SettingError
+from oocloader.loader.loaded_arrays import LoadedArrays, common_rows
+from oocloader.loader.settings import Rows
 from oocloader.memory import BLOCK, Column
-from oocloader.order import SPLIT, RowSet, permutation, row_set
-from oocloader.stores import StoredArray
+from oocloader.order import SPLIT, RowSet, permutation, row_set, whole
+from oocloader.stores import Store, StoredArray
+
+
+def split_rows(
+    store: Store,
+    data: LoadedArrays,
+    fraction: float,
+    *,
+    by: Literal["row", "block"],
+    seed: int,
+    stratify: str | None,
+) -> tuple[Rows, Rows]:
+    """The rows of `data` to train on, and those held out, as the option `rows` of a loader."""
+    rows, total = data.rows, data.stored_rows
+    seed = whole("seed", seed, least=0, most=2**64 - 1)
+    held = held_rows(fraction, len(rows))
+    if by not in ("row", "block"):
+        raise SettingError(f'by={by!r} must be "row" or "block"')
+    if by == "block":
+        if stratify is not None:
+            raise SettingError(f'stratify={stratify!r} holds out single rows: give by="row"')
+        block, origins = block_of(data.columns)
+        parts = by_block(rows, held, seed=seed, total=total, block=block, chunk_origins=origins)
+    elif stratify is not None:
+        labels = store[stratify]
+        common_rows([data.arrays[0], labels])
+        parts = stratified(rows, held, labels_of(labels, rows), seed=seed, total=total)
+    else:
+        parts = by_row(rows, held, seed=seed, total=total)
+    train, val = (slice(part.start, part.stop) if part.picked is None else part.picked for part in parts)
+    return train, val
 
 
 def held_rows(fraction: Any, rows: int) -> int:
@@ -110,16 +142,16 @@ def labels_of(array: StoredArray, rows: RowSet) -> np.ndarray:
         )
     chunk = array.reader.chunk_rows or 1
     step = max(1, BLOCK // info.dtype.itemsize // chunk) * chunk
-    found = np.empty(len(rows), info.dtype)
+    labels = np.empty(len(rows), info.dtype)
     at = 0
     for start in range(rows.start // step * step, rows.stop, step):
         lo, hi = max(start, rows.start), min(start + step, rows.stop)
         wanted = rows.count(lo, hi)
         if wanted:
             read = array.read(lo, hi).reshape(hi - lo)
-            rows.span(at, at + wanted, slice(at, at + wanted)).copy(read, found, first=lo)
+            rows.span(at, at + wanted, slice(at, at + wanted)).copy(read, labels, first=lo)
             at += wanted
-    return found
+    return labels
 
 
 def _parted(rows: RowSet, out: np.ndarray, total: int) -> tuple[RowSet, RowSet]:

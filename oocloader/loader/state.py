@@ -20,7 +20,7 @@ from oocloader.order import Order, Position, RowSet
 from oocloader.stores import StoredArray
 
 VERSION = 1
-# More than these characters of JSON are told by a digest, so that a state stays under a kilobyte.
+# More than these characters of JSON are given by a digest, so that a state stays under a kilobyte.
 _MOST_ARRAYS = 400
 
 
@@ -28,7 +28,7 @@ _MOST_ARRAYS = 400
 class Identity:
     """What makes the batches of a loader, by the names it has in a state: JSON values."""
 
-    told: Mapping[str, Any]
+    facts: Mapping[str, Any]
 
     def state(self, position: Position, shards: int) -> dict[str, Any]:
         """The state at a position of a pass over that many shards."""
@@ -38,7 +38,7 @@ class Identity:
             "batches": position.batches,
             "shards": shards,
             "history": [list(part) for part in position.history],
-            **self.told,
+            **self.facts,
         }
 
 
@@ -46,16 +46,16 @@ def identity(
     arrays: Sequence[StoredArray], order: Order, *, batch_size: int, drop_remainder: bool
 ) -> Identity:
     """What makes the batches of `arrays` in this order. Of options only those that the order depends on."""
-    told: dict[str, Any] = {"arrays": _listed([_described(array) for array in arrays])}
-    told["rows"] = _rows(order.rows)
-    told["shuffle"] = order.shuffle
+    facts: dict[str, Any] = {"arrays": _listed([_described(array) for array in arrays])}
+    facts["rows"] = _rows(order.rows)
+    facts["shuffle"] = order.shuffle
     if order.shuffle:
-        told["seed"] = order.seed
+        facts["seed"] = order.seed
     if order.shuffle == "window":
-        told["block"] = order.block
-        told["window"] = order.window
-        told["starts"] = _digest(np.array(order.chunk_origins)) if len(order.chunk_origins) > 1 else "0"
-    return Identity({**told, "batch_size": batch_size, "drop_remainder": drop_remainder})
+        facts["block"] = order.block
+        facts["window"] = order.window
+        facts["starts"] = _digest(np.array(order.chunk_origins)) if len(order.chunk_origins) > 1 else "0"
+    return Identity({**facts, "batch_size": batch_size, "drop_remainder": drop_remainder})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +64,24 @@ class Saved:
 
     position: Position
     shards: int
-    told: Mapping[str, Any]
+    facts: Mapping[str, Any]
 
-    def refuse_other(self, own: Identity, *, besides: Sequence[str] = ()) -> None:
+    def refuse_other(self, ours: Identity, *, besides: Sequence[str] = ()) -> None:
         """Raise where it was not saved by a loader of these arrays and settings, `besides` excepted.
 
         Raises `DataError` for other data, `SettingError` for other settings.
         """
-        for name in [*own.told, *(name for name in self.told if name not in own.told)]:
-            saved, found = self.told.get(name), own.told.get(name)
-            if saved == found or name in besides:
+        for name in [*ours.facts, *(name for name in self.facts if name not in ours.facts)]:
+            saved, here = self.facts.get(name), ours.facts.get(name)
+            if saved == here or name in besides:
                 continue
             if name in ("arrays", "rows", "starts"):
                 raise DataError(
                     f"the state is of other data: it was saved for {_worded(name, saved)}, this loader has "
-                    f"{_worded(name, found)}; load it into a loader of the same rows"
+                    f"{_worded(name, here)}; load it into a loader of the same rows"
                 )
             raise SettingError(
-                f"the state was saved with {name}={saved!r}, this loader has {name}={found!r}: "
+                f"the state was saved with {name}={saved!r}, this loader has {name}={here!r}: "
                 f"its batches would be others; make the loader with {name}={saved!r}"
             )
 
@@ -99,20 +99,20 @@ def saved(state: Any) -> Saved:
     """Read a state. Raises `SettingError` where it is none."""
     if not isinstance(state, Mapping):
         raise SettingError(f"a state is what state_dict() gave, a dict; got {type(state).__name__}")
-    told = dict(state)
-    version = told.pop("oocloader", None)
+    facts = dict(state)
+    version = facts.pop("oocloader", None)
     if version != VERSION:
         raise SettingError(
             f"the state has version {version!r}, this oocloader reads {VERSION}; "
             "load what state_dict() gave, with the version of oocloader that saved it"
         )
-    epoch = _number(told, "epoch", least=0, most=2**32)
-    batches = _number(told, "batches", least=0)
-    shards = _number(told, "shards", least=1)
-    history = told.pop("history", None)
+    epoch = _number(facts, "epoch", least=0, most=2**32)
+    batches = _number(facts, "batches", least=0)
+    shards = _number(facts, "shards", least=1)
+    history = facts.pop("history", None)
     if not isinstance(history, (list, tuple)) or not all(map(_counts, history)):
         raise _damaged("history", history)
-    return Saved(Position(epoch, batches, tuple((count, done) for count, done in history)), shards, told)
+    return Saved(Position(epoch, batches, tuple((count, done) for count, done in history)), shards, facts)
 
 
 def _counts(pair: object) -> bool:
@@ -120,8 +120,8 @@ def _counts(pair: object) -> bool:
     return isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(n) is int and n > 0 for n in pair)
 
 
-def _number(told: dict[str, Any], name: str, *, least: int, most: int | None = None) -> int:
-    value = told.pop(name, None)
+def _number(facts: dict[str, Any], name: str, *, least: int, most: int | None = None) -> int:
+    value = facts.pop(name, None)
     if type(value) is not int or value < least or (most is not None and value > most):
         raise _damaged(name, value)
     return value

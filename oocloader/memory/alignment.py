@@ -14,7 +14,7 @@ ORDERED_WINDOW = 32 * MIB
 BLOCK = MIB
 # So many blocks reach 0.99 of the label entropy of a full shuffle: to have them, this may be kept decoded.
 MIXING_BLOCKS = 32
-KEPT = 16 * MIB
+DECODED_NBYTES = 16 * MIB
 # Beside others this many times its size, an array may rather be kept decoded than decide how rows are cut.
 LIGHT = 16
 
@@ -56,7 +56,7 @@ class ChunkAlignment:
     chunk_origins: tuple[int, ...]
 
 
-def cuts(
+def chunk_alignment(
     columns: Sequence[Column], *, shuffle: bool, rows: int = 0, window_rows: int | None = None
 ) -> ChunkAlignment:
     """Where to cut, as far as that is cheap.
@@ -72,48 +72,46 @@ def cuts(
     def optional(column: Column) -> bool:
         return column.row_access or LIGHT * column.row_nbytes <= row_nbytes
 
-    found: ChunkAlignment | None = None
+    alignment: ChunkAlignment | None = None
     for column in sorted(columns, key=lambda column: (optional(column), -column.row_nbytes)):
-        chunk_rows = column.chunk_rows
+        chunk_rows, origins = column.chunk_rows, column.chunk_origins
         if chunk_rows is None:
             continue
-        if found is not None:
-            joined = math.lcm(found.unit, chunk_rows)
-            if joined * row_nbytes <= BLOCK and column.chunk_origins == found.chunk_origins:
-                found = ChunkAlignment(
-                    joined, found.smallest if optional(column) else joined, found.chunk_origins
-                )
+        if alignment is not None:
+            joined = math.lcm(alignment.unit, chunk_rows)
+            if joined * row_nbytes <= BLOCK and origins == alignment.chunk_origins:
+                smallest = alignment.smallest if optional(column) else joined
+                alignment = ChunkAlignment(joined, smallest, origins)
         elif not optional(column):
-            found = ChunkAlignment(chunk_rows, chunk_rows, column.chunk_origins)
+            alignment = ChunkAlignment(chunk_rows, chunk_rows, origins)
         elif chunk_rows * row_nbytes <= (BLOCK if shuffle else ORDERED_WINDOW):
-            found = ChunkAlignment(chunk_rows, 1, column.chunk_origins)
-    found = found or ChunkAlignment(1, 1, (0,))
-    if shuffle and window_rows is not None and MIXING_BLOCKS * found.unit > window_rows:
-        return _finer(found, columns, rows=rows, window_rows=window_rows, row_nbytes=row_nbytes)
-    return found
+            alignment = ChunkAlignment(chunk_rows, 1, origins)
+    alignment = alignment or ChunkAlignment(1, 1, (0,))
+    if shuffle and window_rows is not None and MIXING_BLOCKS * alignment.unit > window_rows:
+        return _finer(alignment, columns, rows=rows, window_rows=window_rows, row_nbytes=row_nbytes)
+    return alignment
 
 
 def _finer(
-    found: ChunkAlignment, columns: Sequence[Column], *, rows: int, window_rows: int, row_nbytes: int
+    alignment: ChunkAlignment, columns: Sequence[Column], *, rows: int, window_rows: int, row_nbytes: int
 ) -> ChunkAlignment:
     """Cuts at smaller chunks, or at any row, where it costs little to keep decoded what they cut."""
     decoded = [column for column in columns if not column.row_access and column.chunk_rows is not None]
-    little = max(KEPT, window_rows * row_nbytes)
 
-    def kept(cut: ChunkAlignment) -> int:
+    def decoded_nbytes(finer: ChunkAlignment) -> int:
         """Memory for the arrays whose chunks are cut, bytes."""
-        return sum(
-            rows * column.row_nbytes for column in decoded if column.cut_by(cut.unit, cut.chunk_origins)
-        )
+        cut = (column for column in decoded if column.cut_by(finer.unit, finer.chunk_origins))
+        return sum(rows * column.row_nbytes for column in cut)
 
-    finer = [
+    candidates = [
         ChunkAlignment(column.chunk_rows or 1, column.chunk_rows or 1, column.chunk_origins)
         for column in decoded
     ]
     if len(decoded) < len(columns):
-        finer.append(ChunkAlignment(1, 1, (0,)))
-    finer = [cut for cut in finer if cut.unit < found.unit and kept(cut) <= little]
+        candidates.append(ChunkAlignment(1, 1, (0,)))
+    little = max(DECODED_NBYTES, window_rows * row_nbytes)
+    finer = [cut for cut in candidates if cut.unit < alignment.unit and decoded_nbytes(cut) <= little]
     mixing = [cut for cut in finer if MIXING_BLOCKS * cut.unit <= window_rows]
     if mixing:
-        return min(mixing, key=kept)
-    return min(finer, key=lambda cut: cut.unit, default=found)
+        return min(mixing, key=decoded_nbytes)
+    return min(finer, key=lambda cut: cut.unit, default=alignment)

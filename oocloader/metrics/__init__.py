@@ -1,13 +1,20 @@
-"""What a pass did, and where its time went."""
+"""What a pass did, and where its time went.
+
+- `counters`: sums over one pass, the two parts of its time, its newest events
+- `bottleneck`: who held it up, and what would help
+- `trace`: its events as a file for a trace viewer
+- `report`: all of that, for people and as JSON
+"""
 
 from __future__ import annotations
 
+from oocloader.metrics.bottleneck import PassContext
 from oocloader.metrics.counters import Counters, major_faults
-from oocloader.metrics.report import Reading, Report, make_report
+from oocloader.metrics.report import Report, make_report
 
 __all__ = [
     "Counters",
-    "Reading",
+    "PassContext",
     "Report",
     "major_faults",
     "make_report",

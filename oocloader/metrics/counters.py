@@ -188,15 +188,6 @@ def peak_memory_bytes() -> int:
 
 # What is done to have rows, whoever they are delivered to.
 _WORK = (
-    "read_calls",
-    "read_bytes",
-    "chunks_decoded",
-    "decoded_bytes",
-    "copied_bytes",
-    "mapped_bytes",
-    "read_s",
-    "decode_s",
-    "gather_s",
-    "library_s",
-    "busy_s",
+    *("read_calls", "read_bytes", "chunks_decoded", "decoded_bytes", "copied_bytes", "mapped_bytes"),
+    *("read_s", "decode_s", "gather_s", "library_s", "busy_s"),
 )

@@ -3,46 +3,67 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from oocloader.metrics.bottleneck import PassContext, Times, percent, verdict
+from oocloader.metrics.bottleneck import PassContext, PassTimes, percent, verdict
 from oocloader.metrics.counters import Counters, Event, peak_memory_bytes
 from oocloader.metrics.trace import write_trace
 from oocloader.sizes import nbytes_text
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the arrays of a loader are kept and read: bytes of a row of all of them, their codecs in the order
-    in which they were applied, threads that read, the device, and whether windows are copied there."""
+class Report(PassTimes):
+    """What the last pass of a loader did; ``str()`` tells it, `as_dict` is for JSON.
 
-    row_nbytes: int
-    codecs: tuple[str, ...]
-    threads: int
-    device: str
-    crosses: bool
-    batch_size: int
-    batches: int
-    """Batches of a whole pass."""
+    Parameters
+    ----------
+    epoch : int
+        Number of the pass.
+    complete : bool
+        Whether it came to its end.
+    device : str
+        Where batches lay.
+    host_pipeline : bool
+        Whether it was a pass of tf.data's host pipeline (`map`, `class_weight` of `fit`, a strategy). Such a
+        one is seen window by window: its `waiting_s` is an upper bound, and `batches` is 0.
+    rows, batches, windows : int
+        Delivered.
+    seconds : float
+        From asking for the first batch to getting the last one, all of it either `waiting_s` (for data,
+        cutting batches included) or `model_s` (the consumer had a batch).
+    first_s, cutting_s : float
+        Of `waiting_s`: for the first batch; for cutting and casting batches.
+    threads : int
+        That read and decode.
+    read_s, decode_s, gather_s, library_s, other_s : float
+        Seconds summed over the reader threads, what was read before the pass began included: from files,
+        decoding, gathering rows (from mapped files too), in h5py, zarr-python or zipfile, the rest.
+    copy_s : float
+        Seconds of copying to the device, at the best speed seen.
+    delivered_bytes : int
+        Rows in the dtype stored.
+    read_bytes, read_calls : int
+        Bytes from files, and in how many calls.
+    mapped_bytes, copied_bytes : int
+        Delivered without reading; from memory to memory.
+    decoded_bytes, chunks_decoded : int
+        Bytes of so many chunks.
+    peak_memory_bytes : int
+        The most the process ever held, all of it.
+    verdict : str
+        What holds training up and what would help.
 
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the last pass of a loader did. Bytes and seconds.
-
-    - `seconds` from asking for the first batch to getting the last one, all of it either `waiting_s` (for
-      data, cutting batches included) or `model_s` (the consumer had a batch). A pass of tf.data's host
-      pipeline (`host_pipeline`: `map`, `class_weight` of `fit`, a strategy) is seen window by window: its
-      `waiting_s` is an upper bound, and `batches` is 0.
-    - of `waiting_s`: `first_s` for the first batch; `cutting_s` for cutting and casting batches.
-    - seconds summed over the reader threads, what was read before the pass began included: `read_s` from
-      files, `decode_s`, `gather_s` rows to their places (from mapped files too), `library_s` (h5py,
-      zarr-python, zipfile), `other_s`. `copy_s`: to the device, at the best speed seen.
-    - `delivered_bytes`: rows in the dtype stored; `read_bytes` from files, in `read_calls`; `mapped_bytes`:
-      delivered without reading; `decoded_bytes` of `chunks_decoded`; `copied_bytes` from memory to memory.
-    - `peak_memory_bytes`: the most the process ever held, all of it.
-    - `verdict`: what holds training up and what would help.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import oocloader as ooc
+    >>> with ooc.Loader(np.zeros((1000, 8)), batch_size=100) as loader:
+    ...     for batch in loader:
+    ...         pass
+    ...     report = loader.report()
+    >>> report.rows, report.batches, report.complete
+    (1000, 10, True)
     """
 
     epoch: int
@@ -52,17 +73,7 @@ class Report:
     rows: int
     batches: int
     windows: int
-    seconds: float
-    waiting_s: float
-    model_s: float
-    first_s: float
-    cutting_s: float
     threads: int
-    read_s: float
-    decode_s: float
-    gather_s: float
-    library_s: float
-    other_s: float
     copy_s: float
     delivered_bytes: int
     read_bytes: int
@@ -106,19 +117,22 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers and the verdict, for JSON."""
-        numbers = asdict(self)
+        numbers = asdict(replace(self, events=()))
         del numbers["events"], numbers["events_dropped"]
-        derived = {
-            "rows_per_s": self.rows_per_s,
-            "gb_per_s": self.gb_per_s,
-            "waiting_share": self.waiting_share,
-        }
-        return {**numbers, **derived}
+        return numbers | {name: getattr(self, name) for name in ("rows_per_s", "gb_per_s", "waiting_share")}
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Write windows, batches and what reader threads did as a Chrome trace; ui.perfetto.dev opens it.
 
-        The newest 20,000 events are kept. Raises `StoreError` where the file cannot be written.
+        Parameters
+        ----------
+        path : path
+            Of the JSON file; it gets the newest 20,000 events.
+
+        Raises
+        ------
+        StoreError
+            Where the file cannot be written.
         """
         write_trace(path, self.events, dropped=self.events_dropped)
 
@@ -147,7 +161,6 @@ class Report:
         ]
 
     def _work(self) -> list[str]:
-        busy_s = self.read_s + self.decode_s + self.gather_s + self.library_s + self.other_s
         files = f"reading {self.read_s:.2f} s, in libraries {self.library_s:.2f} s"
         memory = f"decoding {self.decode_s:.2f} s, gathering {self.gather_s:.2f} s, else {self.other_s:.2f} s"
         read = f"{nbytes_text(self.read_bytes)} read in {self.read_calls:,} calls"
@@ -155,67 +168,43 @@ class Report:
         made = f"{nbytes_text(self.decoded_bytes)} decoded in {self.chunks_decoded:,} chunks"
         held = f"the process held {self.peak_memory_bytes / (1 << 20):,.0f} MiB at most"
         return [
-            f"readers: {self.threads} threads, {busy_s:.2f} s together: {files}, {memory}",
+            f"readers: {self.threads} threads, {self.busy_s:.2f} s together: {files}, {memory}",
             f"copying to the device: about {self.copy_s:.2f} s",
             f"bytes: {read}, {mapped}, {made}, {nbytes_text(self.copied_bytes)} copied",
             f"memory: {held}",
         ]
 
 
-def make_report(counters: Counters, reading: Reading, *, epoch: int, start: int = 0) -> Report:
+def make_report(counters: Counters, context: PassContext, *, epoch: int, start: int = 0) -> Report:
     """The report of pass `epoch`, which began at batch `start`, over or not, from its counters."""
     host_pipeline = counters.turns.answers == 0 and counters.window_turns.answers > 0
     turns = counters.window_turns if host_pipeline else counters.turns
     batches = 0 if host_pipeline else counters.batches
     # Windows are handed on before their batches are: what was not delivered yet does not count.
-    rows = counters.rows if host_pipeline else min(counters.rows, batches * reading.batch_size)
+    rows = counters.rows if host_pipeline else min(counters.rows, batches * context.batch_size)
     known_s = counters.read_s + counters.decode_s + counters.gather_s + counters.library_s
-    cutting_s = 0.0 if host_pipeline else max(0.0, turns.waiting_s - counters.wait_s)
-    times = Times(
-        wall_s=turns.wall_s,
+    events = counters.events.kept()
+    report = Report(
+        epoch=epoch,
+        complete=counters.complete if host_pipeline else start + batches >= context.batches,
+        device="/CPU:0" if host_pipeline else context.device,
+        host_pipeline=host_pipeline,
+        rows=rows,
+        batches=batches,
+        windows=counters.windows,
+        seconds=turns.wall_s,
         waiting_s=turns.waiting_s,
         model_s=turns.working_s,
-        window_s=turns.waiting_s - cutting_s,
         first_s=turns.first_s,
-        starved_s=counters.window_turns.waiting_s,
-        first_starved_s=counters.window_turns.first_s,
+        cutting_s=0.0 if host_pipeline else max(0.0, turns.waiting_s - counters.wait_s),
+        threads=context.threads,
         read_s=counters.read_s,
         decode_s=counters.decode_s,
         gather_s=counters.gather_s,
         library_s=counters.library_s,
         other_s=max(0.0, counters.busy_s - known_s),
-    )
-    about = PassContext(
-        codecs=reading.codecs,
-        threads=reading.threads,
-        device=reading.device,
-        crosses=reading.crosses,
-        windows=counters.windows,
-        read_bytes=counters.read_bytes,
-        major_faults=counters.major_faults,
-    )
-    events = counters.events.kept()
-    return Report(
-        epoch=epoch,
-        complete=counters.complete if host_pipeline else start + batches >= reading.batches,
-        device="/CPU:0" if host_pipeline else reading.device,
-        host_pipeline=host_pipeline,
-        rows=rows,
-        batches=batches,
-        windows=counters.windows,
-        seconds=times.wall_s,
-        waiting_s=times.waiting_s,
-        model_s=times.model_s,
-        first_s=times.first_s,
-        cutting_s=cutting_s,
-        threads=reading.threads,
-        read_s=times.read_s,
-        decode_s=times.decode_s,
-        gather_s=times.gather_s,
-        library_s=times.library_s,
-        other_s=times.other_s,
-        copy_s=counters.cross_s_per_byte * counters.delivered_bytes if reading.crosses else 0.0,
-        delivered_bytes=rows * reading.row_nbytes,
+        copy_s=counters.cross_s_per_byte * counters.delivered_bytes if context.crosses else 0.0,
+        delivered_bytes=rows * context.row_nbytes,
         read_bytes=counters.read_bytes,
         read_calls=counters.read_calls,
         mapped_bytes=counters.mapped_bytes,
@@ -223,7 +212,8 @@ def make_report(counters: Counters, reading: Reading, *, epoch: int, start: int 
         chunks_decoded=counters.chunks_decoded,
         copied_bytes=counters.copied_bytes,
         peak_memory_bytes=peak_memory_bytes(),
-        verdict=verdict(times, about),
+        verdict="",
         events=tuple(events),
         events_dropped=counters.events.added - len(events),
     )
+    return replace(report, verdict=verdict(report, counters, context))

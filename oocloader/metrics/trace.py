@@ -26,11 +26,7 @@ def write_trace(path: str | os.PathLike[str], events: Sequence[Event], *, droppe
     name = local_path(path, remedy="write it to this machine")
     zero = min((event.began_s for event in events), default=0.0)
     entries = [*_names(events), *_slices(events, zero)]
-    content = {
-        "traceEvents": entries,
-        "displayTimeUnit": "ms",
-        "otherData": {"events_dropped": dropped},
-    }
+    content = {"traceEvents": entries, "displayTimeUnit": "ms", "otherData": {"events_dropped": dropped}}
     try:
         with open(name, "w", encoding="utf-8") as stream:
             json.dump(content, stream, separators=(",", ":"))
@@ -63,12 +59,7 @@ def _slices(events: Sequence[Event], zero_s: float) -> Iterator[dict[str, Any]]:
         elif event.kind == "window":
             # Windows overlap, so they are drawn as asynchronous slices.
             about = {"cat": "window", "id": event.number, "name": "window", "pid": 1, "tid": _WINDOWS}
-            yield {
-                **about,
-                "ph": "b",
-                "ts": _us(event.began_s, zero_s),
-                "args": {"window": event.number},
-            }
+            yield {**about, "ph": "b", "ts": _us(event.began_s, zero_s), "args": {"window": event.number}}
             yield {**about, "ph": "e", "ts": _us(event.ended_s, zero_s)}
         else:
             track = readers[event.thread]
@@ -77,19 +68,11 @@ def _slices(events: Sequence[Event], zero_s: float) -> Iterator[dict[str, Any]]:
 
 
 def _slice(
-    name: str, track: int, began_s: float, ended_s: float, zero_s: float, **about: int
+    name: str, track: int, began_s: float, ended_s: float, zero_s: float, **args: int
 ) -> dict[str, Any]:
-    began, ended = _us(began_s, zero_s), _us(ended_s, zero_s)
-    return {
-        "ph": "X",
-        "cat": name,
-        "name": name,
-        "pid": 1,
-        "tid": track,
-        "ts": began,
-        "dur": round(ended - began, 3),
-        "args": about,
-    }
+    ts = _us(began_s, zero_s)
+    dur = round(_us(ended_s, zero_s) - ts, 3)
+    return {"ph": "X", "cat": name, "name": name, "pid": 1, "tid": track, "ts": ts, "dur": dur, "args": args}
 
 
 def _us(at_s: float, zero_s: float) -> float:

@@ -15,7 +15,17 @@ from oocloader.order.order import Order, RowSequence, RowSet, Shuffle, Window
 from oocloader.order.permutation import SPLIT, STORED, RandomPermutation, permutation
 from oocloader.order.resharding import History, Position, row_sequence
 from oocloader.order.row_spans import RowSpan, apart, cut, grouped, place, runs, shared_out, split, within
-from oocloader.order.selection import Cast, dtype_nbytes, fields, row_set, shard_of, shuffled, whole
+from oocloader.order.selection import (
+    Cast,
+    Fields,
+    Names,
+    dtype_nbytes,
+    fields,
+    row_set,
+    shard_of,
+    shuffled,
+    whole,
+)
 from oocloader.order.shards import Batching, Shard, share
 
 __all__ = [
@@ -23,7 +33,9 @@ __all__ = [
     "STORED",
     "Batching",
     "Cast",
+    "Fields",
     "History",
+    "Names",
     "Order",
     "Position",
     "RandomPermutation",

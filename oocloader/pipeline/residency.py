@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from oocloader.errors import SettingError
-from oocloader.memory import DEVICE_WINDOWS, LARGEST_WINDOW, Column, cuts
+from oocloader.memory import DEVICE_WINDOWS, LARGEST_WINDOW, Column, chunk_alignment
 from oocloader.sizes import MIB, rows_in
 
 Residency = Literal["auto", "stream", "device"]
@@ -46,7 +46,7 @@ class Resident:
         depend on the budget that chose it, so that it is the smallest budget that works.
         """
         row_nbytes = max(1, sum(column.row_nbytes for column in columns))
-        alignment = cuts(columns, shuffle=False)
+        alignment = chunk_alignment(columns, shuffle=False)
         unit = max(alignment.unit, alignment.smallest)
         loaded = min(chosen, rows, rows_in(LOAD_NBYTES, row_nbytes * unit) * unit)
         largest = rows_in(LARGEST_WINDOW, row_nbytes) if window is None else window

@@ -19,7 +19,7 @@ import oocloader as ooc
 import spec_schema
 from numbered import numbers_of, rows_array
 from oocloader.cli import main
-from oocloader.loader.data_spec import ConvertOptions, LoaderOptions
+from oocloader.loader.data_spec import ConvertTable, LoaderTable
 
 SPECS = Path(__file__).parents[2] / "data_specs"
 
@@ -82,15 +82,15 @@ def mistakes_in(folder: Path, text: str) -> str:
 
 
 def test_every_option_of_the_loader_can_be_written() -> None:
-    """An option added to Loader is a line of LoaderOptions, and of the table above."""
+    """An option added to Loader is a line of LoaderTable, and of the table above."""
     options = set(inspect.signature(ooc.Loader).parameters) - {"source", "transform"}
-    assert set(LoaderOptions.__struct_fields__) == options
+    assert set(LoaderTable.__struct_fields__) == options
     assert set(EVERY_OPTION) == options
 
 
 def test_every_argument_of_convert_can_be_written() -> None:
     arguments = set(inspect.signature(ooc.convert).parameters) - {"progress"}
-    assert set(ConvertOptions.__struct_fields__) == arguments
+    assert set(ConvertTable.__struct_fields__) == arguments
 
 
 def test_options_arrive_as_they_were_written(data: Path) -> None:
@@ -375,14 +375,14 @@ def test_the_schema_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_schema_tells_of_every_option() -> None:
     schema = json.loads((SPECS / "schema.json").read_text())
-    for name, kind in (("LoaderOptions", LoaderOptions), ("ConvertOptions", ConvertOptions)):
+    for name, kind in (("LoaderTable", LoaderTable), ("ConvertTable", ConvertTable)):
         told = schema["$defs"][name]
         assert told["additionalProperties"] is False
         assert set(told["properties"]) == set(kind.__struct_fields__)
         assert all(about["description"] for about in told["properties"].values())
-    assert schema["$defs"]["LoaderOptions"]["properties"]["batch_size"]["minimum"] == 1
-    required = {field.name for field in msgspec.structs.fields(ConvertOptions) if field.required}
-    assert set(schema["$defs"]["ConvertOptions"]["required"]) == required == {"source", "destination"}
+    assert schema["$defs"]["LoaderTable"]["properties"]["batch_size"]["minimum"] == 1
+    required = {field.name for field in msgspec.structs.fields(ConvertTable) if field.required}
+    assert set(schema["$defs"]["ConvertTable"]["required"]) == required == {"source", "destination"}
 
 
 # -- the command

@@ -125,7 +125,11 @@ def test_a_shard_reads_its_part(store: str, shuffle: bool | str) -> None:
             pass
         assert loader.counters is not None
         assert plan.shuffle == shuffle
-        assert (plan.rows, plan.batches, plan.windows) == (3333, len(loader), len(loader._feed.order))
+        assert (plan.rows, plan.batches, plan.windows) == (
+            3333,
+            len(loader),
+            len(loader._assembly.decisions.read_config.order),
+        )
         assert plan.mixing == (1.0 if shuffle == "global" else plan.mixing)
         assert plan.arrays[0].wanted_nbytes == pytest.approx(3333 * 128, abs=128)
         assert loader.counters.rows == plan.rows

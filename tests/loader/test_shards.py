@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -163,7 +163,7 @@ def test_fit_on_a_shard(make_store: Callable[..., Numbered]) -> None:
 
 @pytest.mark.parametrize("by", ["row", "block"])
 @pytest.mark.parametrize("fraction", [0.001, 0.2, 0.999])
-def test_split(tmp_path: Path, fraction: float, by: str) -> None:
+def test_split(tmp_path: Path, fraction: float, by: Literal["row", "block"]) -> None:
     """Disjoint, all rows together, the same in every epoch though training is shuffled."""
     with h5py.File(tmp_path / "split.h5", "w") as file:
         file.create_dataset("x", data=np.arange(1000, dtype="f4")[:, None], chunks=(64, 1))
@@ -188,7 +188,7 @@ def test_split(tmp_path: Path, fraction: float, by: str) -> None:
 
 @pytest.mark.parametrize("by", ["row", "block"])
 def test_neither_seed_nor_shard_nor_budget_decide_a_split(
-    make_store: Callable[..., Numbered], by: str
+    make_store: Callable[..., Numbered], by: Literal["row", "block"]
 ) -> None:
     store = make_store("h5")
     found = set()

@@ -152,7 +152,7 @@ def test_the_name_of_a_file_is_no_part_of_it(tmp_path: Any) -> None:
         with open_store(str(tmp_path / name)) as store:
             order = Order(RowSet(0, 7), shuffle=False, seed=0, block=1, window=7)
             array = store[store.only_array()]
-            told.append(identity([array], order, batch_size=2, drop_remainder=False).told)
+            told.append(identity([array], order, batch_size=2, drop_remainder=False).facts)
     assert told[0] == told[1]
     assert told[0]["arrays"] == ["int16 7x2"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oocloader.memory.alignment import BLOCK, ChunkAlignment, Column, cuts
+from oocloader.memory.alignment import BLOCK, ChunkAlignment, Column, chunk_alignment
 from oocloader.sizes import MIB
 
 
@@ -42,8 +42,8 @@ def column(
         ),
     ],
 )
-def test_cuts(columns: list[Column], found: ChunkAlignment) -> None:
-    assert cuts(columns, shuffle=True) == found
+def test_alignment(columns: list[Column], found: ChunkAlignment) -> None:
+    assert chunk_alignment(columns, shuffle=True) == found
 
 
 GIB = 1024 * MIB
@@ -76,12 +76,12 @@ GIB = 1024 * MIB
 def test_blocks_are_so_small_that_a_window_asked_for_mixes(
     columns: list[Column], rows: int, window_rows: int | None, unit: int
 ) -> None:
-    assert cuts(columns, shuffle=True, rows=rows, window_rows=window_rows).unit == unit
-    in_order = cuts(columns, shuffle=False)
-    assert cuts(columns, shuffle=False, rows=rows, window_rows=window_rows) == in_order
+    assert chunk_alignment(columns, shuffle=True, rows=rows, window_rows=window_rows).unit == unit
+    in_order = chunk_alignment(columns, shuffle=False)
+    assert chunk_alignment(columns, shuffle=False, rows=rows, window_rows=window_rows) == in_order
 
 
 def test_larger_chunks_that_need_no_decoding_are_kept_whole_in_stored_order() -> None:
     raw = [column(12288, 1000, access=True)]
-    assert cuts(raw, shuffle=True) == ChunkAlignment(1, 1, (0,))
-    assert cuts(raw, shuffle=False) == ChunkAlignment(1000, 1, (0,))
+    assert chunk_alignment(raw, shuffle=True) == ChunkAlignment(1, 1, (0,))
+    assert chunk_alignment(raw, shuffle=False) == ChunkAlignment(1000, 1, (0,))

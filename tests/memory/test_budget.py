@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oocloader.errors import SettingError
+from oocloader.machine import available_host_memory
 from oocloader.memory.alignment import ORDERED_WINDOW, Column
-from oocloader.memory.budget import Sizes, choose, free_host_memory
-from oocloader.memory.window_size import LARGEST_WINDOW, SHUFFLED_WINDOW
+from oocloader.memory.budget import Sizes, choose, host_share
+from oocloader.memory.window_size import LARGEST_WINDOW, SHUFFLED_WINDOW, RequestedRows, SizingInputs
 from oocloader.sizes import MIB
 
 IMAGES = Column("x", 12288, 12288, 256, 8 * MIB, row_access=False)
@@ -24,14 +25,11 @@ def sizes(rows: int, *columns: Column, **options: Any) -> Sizes:
     chosen: dict[str, Any] = {
         "batch_size": 128,
         "shuffle": True,
-        "block": None,
-        "window": None,
-        "host_memory": None,
-        "device_memory": None,
         "threads": 2,
         "free_host_memory": 8192 * MIB,
     }
-    return choose(rows, columns, **{**chosen, **options})
+    requests = {name: RequestedRows.parse(name, options.get(name)) for name in ("block", "window")}
+    return choose(SizingInputs(rows=rows, columns=columns, **{**chosen, **options, **requests}))
 
 
 def column(
@@ -246,7 +244,7 @@ def test_chunks_stay_whole_or_are_counted(request: Request) -> None:
         and (found.block % (column.chunk_rows or 1) or column.chunk_origins != found.chunk_origins)
         and found.window < rows
     )
-    assert found.host.kept == kept
+    assert found.host.shared_chunks == kept
     if options["block"] is None and found.window < rows:
         heaviest = max((c for c in columns if not c.row_access), key=lambda c: c.row_nbytes, default=None)
         if heaviest is not None and heaviest.row_nbytes * 16 > row_nbytes:
@@ -356,7 +354,7 @@ def test_refusals_say_what_to_do(columns: list[Column], options: dict[str, Any],
 
 def test_rows_that_few_of_a_chunk_are_wanted_of_keep_the_whole_chunk() -> None:
     few = dataclasses.replace(column(300, 5000), touched_nbytes=500 * MIB)
-    assert sizes(10_000, RAW, few, block=100, window=1000).host.kept == 500 * MIB
+    assert sizes(10_000, RAW, few, block=100, window=1000).host.shared_chunks == 500 * MIB
 
 
 def test_rows_that_are_cached_count() -> None:
@@ -374,5 +372,6 @@ def test_rows_that_are_cached_count() -> None:
     assert sizes(80_000, IMAGES, cached_nbytes=900 * MIB, host_memory=needed).host_nbytes <= needed
 
 
-def test_free_host_memory() -> None:
-    assert MIB <= free_host_memory() <= 2048 * MIB
+def test_host_share() -> None:
+    assert MIB <= host_share(available_host_memory()) <= 2048 * MIB
+    assert host_share(3 * MIB) == 3 * MIB // 4

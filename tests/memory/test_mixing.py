@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from oocloader.memory.alignment import Column
 from oocloader.memory.budget import choose
 from oocloader.memory.mixing import CLASSES, POOR, _class_entropy, _log_factorial, mixing
+from oocloader.memory.window_size import RequestedRows, SizingInputs
 from oocloader.order.order import Order, RowSet
 from oocloader.sizes import MIB
 
@@ -95,16 +96,15 @@ def test_a_tenth_of_the_rows_mixes_nearly_as_well_as_all(row_nbytes: int, chunke
     """Class-sorted labels, 10 classes, 100,000 rows, chunks of 256, batches of 128, defaults otherwise."""
     x = Column("x", row_nbytes, row_nbytes, 256 if chunked else None, MIB, row_access=not chunked)
     sizes = choose(
-        100_000,
-        [x, Column("y", 8, 8, 256, MIB, row_access=not chunked)],
-        batch_size=128,
-        shuffle=True,
-        block=None,
-        window=10_000,
-        host_memory=None,
-        device_memory=None,
-        threads=2,
-        free_host_memory=1 << 40,
+        SizingInputs(
+            rows=100_000,
+            columns=(x, Column("y", 8, 8, 256, MIB, row_access=not chunked)),
+            batch_size=128,
+            shuffle=True,
+            window=RequestedRows(10_000),
+            threads=2,
+            free_host_memory=1 << 40,
+        )
     )
     assert mixing(100_000, block=sizes.block, window=sizes.window, batch_size=128) >= 0.98
     assert simulated(100_000, sizes.block, sizes.window, 128, 2) >= 0.98

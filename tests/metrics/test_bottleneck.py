@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from oocloader.metrics.bottleneck import PassContext, Times, compressors, percent, verdict
+from oocloader.metrics.bottleneck import PassContext, PassTimes, compressors, percent, verdict
+from oocloader.metrics.counters import Counters, Turns
 
 # Half of ten seconds were spent waiting for windows.
-TIMES = Times(
-    wall_s=10.0,
+TIMES = PassTimes(
+    seconds=10.0,
     waiting_s=5.0,
     model_s=5.0,
-    window_s=4.9,
     first_s=0.1,
-    starved_s=4.8,
-    first_starved_s=0.1,
+    cutting_s=0.1,
     read_s=1.0,
     decode_s=1.0,
     gather_s=1.0,
     library_s=0.0,
     other_s=0.5,
 )
-ABOUT = PassContext(
+CONTEXT = PassContext(
+    row_nbytes=100,
     codecs=("bytes", "gzip"),
     threads=2,
     device="/CPU:0",
     crosses=False,
-    windows=20,
-    read_bytes=10**8,
-    major_faults=0,
+    batch_size=32,
+    batches=100,
 )
+
+
+def said_of(
+    times: dict[str, float],
+    context: dict[str, object],
+    *,
+    starved_s: float = 4.8,
+    first_starved_s: float = 0.1,
+    windows: int = 20,
+    major_faults: int = 0,
+) -> str:
+    """The verdict where these differ; of the pipeline's waiting, `starved_s` was for readers."""
+    counters = Counters(windows=windows, read_bytes=10**8, major_faults=major_faults)
+    counters.window_turns = Turns(waiting_s=starved_s, first_s=first_starved_s)
+    changed = replace(CONTEXT, **context)  # type: ignore[arg-type]  # by name
+    return verdict(replace(TIMES, **times), counters, changed)
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +56,11 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "about", "said"),
+    ("times", "context", "counted", "said"),
     [
         (
             {"decode_s": 5.0},
+            {},
             {},
             (
                 "storage-bound: decoding gzip takes 67 % of the readers' time; "
@@ -53,6 +70,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"decode_s": 5.0},
             {"threads": 1},
+            {},
             (
                 "storage-bound: decoding gzip takes 67 % of the readers' time; "
                 "zstd (oocloader convert --codec zstd) or more threads would help"
@@ -61,6 +79,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"decode_s": 5.0},
             {"codecs": ("shuffle", "zstd", "crc32c")},
+            {},
             (
                 "storage-bound: decoding zstd takes 67 % of the readers' time; "
                 "no compression (oocloader convert --codec none) would help"
@@ -69,6 +88,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"decode_s": 5.0},
             {"codecs": ("blosc", "shuffle", "lzf", "blosc")},
+            {},
             (
                 "storage-bound: decoding lzf takes 67 % of the readers' time; "
                 "zstd (oocloader convert --codec zstd) would help"
@@ -77,6 +97,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"decode_s": 5.0},
             {"codecs": ("bytes",)},
+            {},
             (
                 "storage-bound: putting chunks together takes 67 % of the readers' time; "
                 "chunks of whole rows (oocloader convert) would help"
@@ -84,6 +105,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"read_s": 5.0},
+            {},
             {},
             (
                 "storage-bound: reading takes 67 % of the readers' time (19.1 MiB/s a thread); "
@@ -93,6 +115,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"read_s": 5.0},
             {"codecs": (), "threads": 1},
+            {},
             (
                 "storage-bound: reading takes 67 % of the readers' time (19.1 MiB/s a thread); a faster disk "
                 "or compression (oocloader convert --codec zstd) or more threads would help"
@@ -100,6 +123,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"library_s": 5.0},
+            {},
             {},
             (
                 "storage-bound: reading by the library, one thread at a time, takes 59 % of the readers' "
@@ -109,6 +133,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"gather_s": 5.0},
             {},
+            {},
             (
                 "memory-bound: bringing rows to their places takes 67 % of the readers' time; "
                 "a smaller dtype in the store would help"
@@ -116,6 +141,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"other_s": 5.0},
+            {},
             {},
             (
                 "reader-bound: planning windows takes 62 % of the readers' time; "
@@ -125,6 +151,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"waiting_s": 0.1, "model_s": 9.9, "decode_s": 50.0},
             {},
+            {},
             (
                 "model-bound: the model takes 99 % of the time and waits for data 1.0 % of it; "
                 "a faster loader would not help"
@@ -132,6 +159,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"waiting_s": 0.1, "model_s": 9.9},
+            {},
             {"major_faults": 12_000},
             (
                 "model-bound: the model takes 99 % of the time and waits for data 1.0 % of it; "
@@ -140,7 +168,8 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         ),
         (
-            {"window_s": 1.0},
+            {"cutting_s": 4.0},
+            {},
             {},
             (
                 "loader-bound: cutting and casting batches takes 40 % of the time; "
@@ -148,16 +177,18 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         ),
         (
-            {"starved_s": 1.0},
+            {},
             {"crosses": True, "device": "/GPU:0"},
+            {"starved_s": 1.0},
             (
                 "copy-bound: copying windows to /GPU:0 takes longer than the model does with them; "
                 "a smaller dtype in the store would help, or a model that does more with each row"
             ),
         ),
         (
-            {"decode_s": 5.0, "first_s": 4.0, "first_starved_s": 3.9},
+            {"decode_s": 5.0, "first_s": 4.0},
             {},
+            {"first_starved_s": 3.9},
             (
                 "storage-bound: decoding gzip takes 67 % of the readers' time; "
                 "zstd (oocloader convert --codec zstd) would help. "
@@ -165,27 +196,29 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         ),
         (
-            {"decode_s": 5.0, "first_s": 4.0, "starved_s": 0.1},
+            {"decode_s": 5.0, "first_s": 4.0},
             {"crosses": True},
+            {"starved_s": 0.1},
             (
                 "start-bound: of 5.00 s waited, 4.00 s went into starting the pass, whose rows were there; "
                 "longer passes would help"
             ),
         ),
-        ({"wall_s": 0.0}, {}, "nothing to judge: no batch was delivered"),
+        ({"seconds": 0.0}, {}, {}, "nothing to judge: no batch was delivered"),
     ],
 )
-def test_the_culprit(times: dict[str, float], about: dict[str, object], said: str) -> None:
-    assert verdict(replace(TIMES, **times), replace(ABOUT, **about)) == said  # type: ignore[arg-type]  # by name
+def test_the_culprit(
+    times: dict[str, float], context: dict[str, object], counted: dict[str, Any], said: str
+) -> None:
+    assert said_of(times, context, **counted) == said
 
 
 def test_copying_is_no_culprit_where_nothing_crosses() -> None:
-    assert verdict(replace(TIMES, starved_s=1.0, decode_s=5.0), ABOUT).startswith("storage-bound")
+    assert said_of({"decode_s": 5.0}, {}, starved_s=1.0).startswith("storage-bound")
 
 
 def test_few_windows_are_no_matter_of_the_first() -> None:
-    said = verdict(replace(TIMES, first_s=4.0, decode_s=5.0), replace(ABOUT, windows=2))
-    assert said.endswith("would help")
+    assert said_of({"first_s": 4.0, "decode_s": 5.0}, {}, windows=2).endswith("would help")
 
 
 def test_parts() -> None:

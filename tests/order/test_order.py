@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from oocloader.memory.alignment import Column
 from oocloader.memory.budget import choose
+from oocloader.memory.window_size import RequestedRows, SizingInputs
 from oocloader.order.block_shuffle import BlockShuffle
 from oocloader.order.order import Order, RowSet, Shuffle, Window
 from oocloader.order.permutation import permutation
@@ -216,16 +217,15 @@ def _entropy(order: np.ndarray, labels: np.ndarray) -> float:
 def test_windows_of_a_tenth_mix_classes_nearly_as_a_full_shuffle(rows: RowSet) -> None:
     labels = np.arange(100_000) // 10_000
     sizes = choose(
-        len(rows),
-        [Column("x", 3072, 3072, 256, 1 << 20, row_access=False)],
-        batch_size=128,
-        shuffle=True,
-        block=None,
-        window=len(rows) // 10,
-        host_memory=None,
-        device_memory=None,
-        threads=2,
-        free_host_memory=1 << 30,
+        SizingInputs(
+            rows=len(rows),
+            columns=(Column("x", 3072, 3072, 256, 1 << 20, row_access=False),),
+            batch_size=128,
+            shuffle=True,
+            window=RequestedRows(len(rows) // 10),
+            threads=2,
+            free_host_memory=1 << 30,
+        )
     )
     order = Order(rows, shuffle=True, seed=0, block=sizes.block, window=sizes.window)
     shuffled = members(rows)[permutation(0, 0, 0, len(rows))]
@@ -377,8 +377,7 @@ def test_passes_side_by_side_draw_each_epoch_once(monkeypatch: pytest.MonkeyPatc
 HUGE = """
 import resource, time
 from oocloader.order.order import Order, RowSet
-from oocloader.memory.budget import choose
-from oocloader.memory.alignment import Column
+from oocloader.memory import Column, RequestedRows, SizingInputs, choose
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 longest = 0.0
@@ -387,9 +386,9 @@ for row_nbytes in (3072, 64):
         for shard in ((0, 1), (2, 5)):
             began = time.process_time()
             column = Column("x", row_nbytes, row_nbytes, 256, 1 << 20, row_access=shuffle == "global")
-            sizes = choose(10**9, [column], batch_size=128, shuffle=bool(shuffle),
-                           block=1 if shuffle == "global" else None, window=None, host_memory=None,
-                           device_memory=None, threads=2, free_host_memory=1 << 30)
+            sizes = choose(SizingInputs(
+                rows=10**9, columns=(column,), batch_size=128, shuffle=bool(shuffle),
+                block=RequestedRows(1) if shuffle == "global" else None, threads=2, free_host_memory=1 << 30))
             order = Order(RowSet(0, 10**9), shuffle=shuffle, seed=1, block=sizes.block, window=sizes.window,
                           chunk_origins=(0, 7 * 10**8 + 1), shard=shard)
             assert order.first(0)[-1] == order.total

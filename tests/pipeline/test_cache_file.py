@@ -191,7 +191,7 @@ def test_a_store_that_changes_while_it_is_kept(tmp_path: Path, caplog: pytest.Lo
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.arange(4000).reshape(1000, 4), chunks=(100, 4), scaleoffset=0)
     with ooc.Loader(path, cache=tmp_path / "cache", window=100, batch_size=100, threads=1) as loader:
-        assert loader._made.arrays[0].info.reader == "library"
+        assert loader._assembly.data.arrays[0].info.reader == "library"
         batches = iter(loader)
         next(batches)
         os.utime(path, ns=(1, 1))

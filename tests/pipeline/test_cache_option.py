@@ -59,7 +59,8 @@ def test_a_file_is_no_folder(make_store: Callable[..., Numbered], tmp_path: Path
 def test_arrays_in_memory_are_not_kept_twice(tmp_path: Path) -> None:
     for kept in KEEPS:
         with ooc.Loader(rows_array(100), cache=place(kept, tmp_path)) as loader:
-            assert not any(isinstance(reader, cached_reader.CachedReader) for reader in loader._feed.readers)
+            readers = loader._assembly.decisions.read_config.readers
+            assert not any(isinstance(reader, cached_reader.CachedReader) for reader in readers)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -78,10 +79,8 @@ def test_memory_is_bounded_by_the_budget(make_store: Callable[..., Numbered]) ->
 def test_memory_without_a_written_budget(
     make_store: Callable[..., Numbered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocloader.memory import budget
-
     store = make_store("h5", 20_000)
-    monkeypatch.setattr(budget, "free_host_memory", lambda: 700_000)
+    monkeypatch.setattr("oocloader.loader.assembly.available_host_memory", lambda: 4 * 700_000)
     with pytest.raises(
         ooc.SettingError, match="that are taken unasked: give at least host_memory="
     ) as caught:

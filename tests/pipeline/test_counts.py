@@ -13,6 +13,7 @@ import pytest
 
 import oocloader as ooc
 from oocloader.codecs.chain import Chain
+from oocloader.order import Shuffle
 
 pytestmark = pytest.mark.usefixtures("tf")
 
@@ -100,7 +101,7 @@ def a_pass(loader: ooc.Loader) -> list[int]:
 @pytest.mark.parametrize("shuffle", [False, "window"])
 @pytest.mark.parametrize("suffix", [".h5", ".zarr"])
 def test_each_stored_byte_is_read_once_and_each_chunk_decoded_once(
-    make: Callable[[str, str], Made], monkeypatch: pytest.MonkeyPatch, suffix: str, shuffle: bool | str
+    make: Callable[[str, str], Made], monkeypatch: pytest.MonkeyPatch, suffix: str, shuffle: Shuffle
 ) -> None:
     made = make(suffix, "zstd")
     with ooc.Loader(made.path, batch_size=100, shuffle=shuffle, window=1000) as loader:

@@ -524,10 +524,9 @@ MEMORY = """
 import os, sys, types
 import numpy as np
 from chunked import Flip
-from oocloader.memory import budget
+from oocloader.memory import Column, SizingInputs, choose
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.codecs.chain import Chain
-from oocloader.memory.alignment import Column
 from oocloader.reading.layout import Files, Layout
 from oocloader.order.order import Order, RowSet, Shuffle
 from oocloader.pipeline.epoch_pass import ReadConfig, EpochPass
@@ -550,8 +549,8 @@ if kind == "chunks":
 reader = ChunkReader(layout)
 column = Column(
     "x", row_nbytes, row_nbytes, reader.chunk_rows, reader.scratch_nbytes, reader.row_access)
-sizes = budget.choose(rows, [column], batch_size=100, shuffle=shuffle, block=None, window=None,
-    host_memory=64 << 20, device_memory=None, threads=2, free_host_memory=1 << 30)
+sizes = choose(SizingInputs(rows=rows, columns=(column,), batch_size=100, shuffle=shuffle,
+    host_memory=64 << 20, threads=2, free_host_memory=1 << 30))
 order = Order(RowSet(0, rows), shuffle=shuffle, seed=0, block=sizes.block, window=sizes.window)
 read_config = ReadConfig(readers=[reader], order=order, batch_size=100, drop_remainder=False,
     threads=sizes.threads, prefetch_windows=sizes.prefetch_windows, mapping=kind == "mapped")

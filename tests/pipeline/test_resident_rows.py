@@ -15,6 +15,7 @@ import pytest
 import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
 from oocloader.loader.plan import MemoryPlan
+from oocloader.pipeline import Residency
 from oocloader.pipeline import residency as residency
 from recorded import device_of, eventually, finished, ids_of, our_threads, started, storage_bytes
 
@@ -72,7 +73,7 @@ def test_the_same_batches_as_streamed(any_store: Numbered, device: str, options:
 )
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kept", ["stream", "device"])
-def test_every_dtype_to_the_bit(dtype: str, device: str, kept: str) -> None:
+def test_every_dtype_to_the_bit(dtype: str, device: str, kept: Residency) -> None:
     """Some travel as bytes of another type, where NaN payloads and negative zeros must survive."""
     rng = np.random.default_rng(0)
     kind = np.dtype(dtype)
@@ -152,7 +153,7 @@ def test_later_passes_read_nothing(
 @pytest.mark.usefixtures("tf")
 @pytest.mark.parametrize("kept", ["stream", "device"])
 def test_what_crosses_to_the_device_is_the_stored_size(
-    make_store: Callable[..., Numbered], kept: str
+    make_store: Callable[..., Numbered], kept: Residency
 ) -> None:
     """Whatever is made of it there."""
     store = make_store("h5", label_dtype="int16")

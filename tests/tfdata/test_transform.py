@@ -10,6 +10,7 @@ import pytest
 
 import oocloader as ooc
 from numbered import Numbered, rows_array
+from oocloader.pipeline import Residency
 from oocloader.pipeline.transform_seeds import batch_seed
 from recorded import device_of, finished, ids_of, keras, recorder, started, watching
 
@@ -56,7 +57,7 @@ def both(loader: ooc.Loader, device: str) -> list[Any]:
 @pytest.mark.parametrize("kept", RESIDENCIES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_elements_are_what_the_transform_returns(
-    tf: Any, device: str, kept: str, drop_remainder: bool
+    tf: Any, device: str, kept: Residency, drop_remainder: bool
 ) -> None:
     """Another structure, other dtypes and shapes; behind dtype, scale and offset."""
 
@@ -93,7 +94,7 @@ def test_elements_are_what_the_transform_returns(
 
 @pytest.mark.parametrize("kept", RESIDENCIES)
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_seed_is_that_of_the_batch(tf: Any, device: str, kept: str) -> None:
+def test_the_seed_is_that_of_the_batch(tf: Any, device: str, kept: Residency) -> None:
     options: dict[str, Any] = {
         "device": device,
         "residency": kept,
@@ -245,7 +246,7 @@ def test_a_transform_that_fails_at_some_batch(tf: Any, device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("label_shape", [(ROWS,), (ROWS, 1)])
 def test_class_weights_become_the_sample_weight(
-    tf: Any, device: str, kept: str, label_shape: tuple[int, ...]
+    tf: Any, device: str, kept: Residency, label_shape: tuple[int, ...]
 ) -> None:
     source = {**arrays(), "y": (np.arange(ROWS) % 3).astype("u1").reshape(label_shape)}
     given = {0: 0.5, 1: 2.0, 2: 0.0, 9: 100.0}
@@ -311,7 +312,7 @@ def test_labels_are_counted_once_and_with_the_first_batch(make_store: Callable[.
     # Shuffled: the labels of a loader that is not are looked at, for their order.
     with ooc.Loader(store.source, "x", "y", class_weight="balanced", shuffle=True) as loader:
         asked: list[int] = []
-        reader = loader._made.readers[1]
+        reader = loader._assembly.data.readers[1]
         jobs = reader.jobs
         reader.jobs = lambda spans, target: (asked.append(len(spans)), jobs(spans, target))[1]  # type: ignore[method-assign,func-returns-value]
         batches = iter(loader.dataset())
