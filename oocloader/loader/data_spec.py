@@ -241,11 +241,9 @@ def takes_spec(init: Init) -> Init:
         if not isinstance(source, DataSpec):
             init(self, source, *args, **options)
             return
-        # What is given by place comes before what the file has under the same name.
-        placed = list(inspect.signature(init).parameters)[2 : 2 + len(args)]
-        beside = {name: value for name, value in source.options.items() if name not in placed}
+        given = inspect.signature(init).bind_partial(self, source.source, *args, **options).arguments
         try:
-            init(self, source.source, *args, **{**beside, **options})
+            init(**{**source.options, **given})
         except SettingError as error:
             raise type(error)(f"{source.path}: {error}", file=error.file, array=error.array) from error
 

@@ -13,7 +13,7 @@ import numpy as np
 from oocloader.errors import DataError, SettingError
 from oocloader.loader.settings import LoaderOptions
 from oocloader.memory import Column, Cost
-from oocloader.order import Cast, Fields, RowSet, dtype_nbytes, fields, row_set
+from oocloader.order import Cast, RowSet, dtype_nbytes, fields, row_set
 from oocloader.pipeline import ClassWeights, class_weights
 from oocloader.reading import RowReader
 from oocloader.sizes import nbytes_of_row
@@ -65,7 +65,15 @@ def loaded_arrays(store: Store, options: LoaderOptions) -> LoadedArrays:
     arrays = tuple(store[name] for name in chosen.names)
     total = common_rows(arrays)
     casts = chosen.casts(options.dtype, options.scale, options.offset)
-    weights = _class_weights(options, chosen, arrays)
+    infos = [array.info for array in arrays]
+    weights = class_weights(
+        options.class_weight,
+        chosen.structure,
+        names=chosen.names,
+        shapes=tuple(info.shape for info in infos),
+        dtypes=tuple(info.dtype for info in infos),
+        stores=tuple(array.store for array in arrays),
+    )
     rows = _selected_rows(options, total)
     readers = tuple(array.reader for array in arrays)
     costs = tuple(reader.cost([rows.span(0, len(rows))]) for reader in readers)
@@ -89,19 +97,6 @@ def common_rows(arrays: Sequence[StoredArray]) -> int:
                 array=array.info.name,
             )
     return first.info.shape[0]
-
-
-def _class_weights(
-    options: LoaderOptions, chosen: Fields, arrays: Sequence[StoredArray]
-) -> ClassWeights | None:
-    return class_weights(
-        options.class_weight,
-        chosen.structure,
-        names=chosen.names,
-        shapes=tuple(array.info.shape for array in arrays),
-        dtypes=tuple(array.info.dtype for array in arrays),
-        stores=tuple(array.store for array in arrays),
-    )
 
 
 def _selected_rows(options: LoaderOptions, total: int) -> RowSet:

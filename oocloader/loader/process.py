@@ -53,5 +53,4 @@ def _after_fork() -> None:
         _forked_in_use = getattr(getattr(eager, "_context", None), "_initialized", True)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -84,7 +84,8 @@ def verdict(times: PassTimes, counters: Counters, context: PassContext) -> str:
             f"copy-bound: copying windows to {context.device} takes longer than the model does with them; "
             "a smaller dtype in the store would help, or a model that does more with each row"
         )
-    return _reader_bound(times, counters.read_bytes, context) + (_first(times) if late else "")
+    first = f". Most of it ({times.first_s:.2f} s) was for the first batch: a smaller window= comes sooner"
+    return _reader_bound(times, counters.read_bytes, context) + (first if late else "")
 
 
 def _model_bound(times: PassTimes, major_faults: int) -> str:
@@ -136,10 +137,6 @@ def _reader_bound(times: PassTimes, read_bytes: int, context: PassContext) -> st
             return f"memory-bound: bringing rows to their places {takes}; {remedy}"
         case _:
             return f"reader-bound: planning windows {takes}; a larger window or block{help_}"
-
-
-def _first(times: PassTimes) -> str:
-    return f". Most of it ({times.first_s:.2f} s) was for the first batch: a smaller window= comes sooner"
 
 
 def compressors(codecs: Sequence[str]) -> list[str]:

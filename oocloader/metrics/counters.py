@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import resource
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-resource: Any = None
-try:
-    import resource
-except ImportError:  # Windows
-    pass
+from typing import NamedTuple
 
 # Events kept of a pass, about 200 bytes each.
 MOST_EVENTS = 20_000
@@ -170,20 +164,16 @@ class Counters:
 
 def major_faults() -> int:
     """Pages that this process has had fetched from a disk by touching them."""
-    return 0 if resource is None else int(resource.getrusage(resource.RUSAGE_SELF).ru_majflt)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process ever held resident, 0 where the system does not tell."""
+    """The most memory that this process ever held resident."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
     except (OSError, StopIteration):
-        pass
-    if resource is None:
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 # What is done to have rows, whoever they are delivered to.

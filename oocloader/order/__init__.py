@@ -17,7 +17,6 @@ from oocloader.order.resharding import History, Position, row_sequence
 from oocloader.order.row_spans import RowSpan, apart, cut, grouped, place, runs, shared_out, split, within
 from oocloader.order.selection import (
     Cast,
-    Fields,
     Names,
     dtype_nbytes,
     fields,
@@ -33,7 +32,6 @@ __all__ = [
     "STORED",
     "Batching",
     "Cast",
-    "Fields",
     "History",
     "Names",
     "Order",
