@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chunk_forms import deliver, run
 from chunked import write_layout
 from numbered import rows_array
 from oocloader.errors import ChangedError, CorruptChunkError
 from oocloader.metrics.counters import Counters
+from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.reading import files
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.layout import Layout
 from oocloader.reading.row_reader import Target
 from oocloader.reading.shared_chunks import SharedChunks
+from orders import pass_of
 
 ROWS = 600
 # One sample is read to its place, the other passes through.
@@ -206,3 +209,96 @@ def test_what_is_wrong_is_told_with_its_rows(
     monkeypatch.setattr("oocloader.reading.files.FileReader._check", lambda *_: None)
     with pytest.raises(ChangedError, match=r"rows 306 to 322: the file ends at byte .* it was truncated"):
         brought(layout, spans)
+
+
+def test_rows_far_apart_are_not_read_with_what_lies_between(tmp_path: Path) -> None:
+    array = rows_array(3000, sample_shape=(64, 64))
+    reader = ChunkReader(write_layout(tmp_path, array))
+    picked = np.array([0, 1, 7, 100, 101, 102, 1500, 2999])
+    order = Order(RowSet(0, 3000, picked), shuffle=False, seed=0, block=8, window=8)
+    found, counters = deliver(reader, order)
+    assert np.array_equal(found, array[picked])
+    # Rows up to 64 KiB apart are read with what lies between them.
+    assert (counters.read_calls, counters.read_bytes) == (4, (8 + 3 + 1 + 1) * 4096)
+
+
+LONE_LAYOUTS: dict[str, dict[str, Any]] = {
+    "one run": {},
+    "chunks": {"chunk_shape": (64, 5, 3)},
+    "chunks backwards": {"chunk_shape": (64, 5, 3), "backwards": True, "gap": 7},
+    "files": {"chunk_shape": (100, 5, 3), "file_each": True},
+    "missing": {"chunk_shape": (50, 5, 3), "missing": (0, 3, 19), "fill": 7},
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", ">i4", "float64"])
+@pytest.mark.parametrize("layout", LONE_LAYOUTS)
+def test_rows_that_lie_alone_are_read_by_a_call_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, dtype: str
+) -> None:
+    monkeypatch.setattr("oocloader.reading.raw_rows.GAP_NBYTES", 0)
+    monkeypatch.setattr("oocloader.reading.raw_rows.SCRATCH_NBYTES", 1000)
+    monkeypatch.setattr("oocloader.reading.raw_rows.JOB_NBYTES", 10_000)
+    array = rows_array(1000, dtype, sample_shape=(5, 3))
+    options = LONE_LAYOUTS[layout]
+    reader = ChunkReader(write_layout(tmp_path, array, **options))
+    for chunk in options.get("missing", ()):
+        array[chunk * 50 : (chunk + 1) * 50] = 7
+    picked = np.flatnonzero(np.arange(1000) % 3 == 1)
+    for shuffle in (False, "global"):
+        order = Order(RowSet(1, 998, picked), shuffle=shuffle, seed=2, block=1, window=400)
+        found, counters = deliver(reader, order, threads=3)
+        assert np.array_equal(found, array[pass_of(order)])
+        stored = int(np.count_nonzero(~np.isin(picked // 50, options.get("missing", ()))))
+        row_nbytes = 15 * array.dtype.itemsize
+        assert (counters.read_calls, counters.read_bytes) == (stored, stored * row_nbytes)
+
+
+def test_what_is_wrong_with_rows_that_lie_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oocloader.reading.raw_rows.GAP_NBYTES", 0)
+    array = rows_array(1000, sample_shape=(5, 3))
+    picked = np.arange(0, 1000, 5)
+    order = Order(RowSet(0, 996, picked), shuffle="global", seed=2, block=1, window=400)
+    layout = write_layout(tmp_path / "short", array, (64, 5, 3))
+    layout.stored[7] -= 1
+    with pytest.raises(CorruptChunkError, match=r"chunk \(7, 0, 0\), rows 448 to 511: damaged"):
+        deliver(ChunkReader(layout), order)
+    reader = ChunkReader(write_layout(tmp_path / "cut", array))
+    os.truncate(tmp_path / "cut" / "data.bin", 9000)
+    with pytest.raises(ChangedError, match="array 'x', rows"):
+        deliver(reader, order)
+    # It may be cut while it is read.
+    monkeypatch.setattr("oocloader.reading.files.FileReader._check", lambda *_: None)
+    with pytest.raises(ChangedError, match=r"rows .*it was truncated"):
+        deliver(reader, order)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_large_pieces_are_several_jobs(tmp_path: Path, threads: int) -> None:
+    array = rows_array(40_000, sample_shape=(16, 16))
+    reader = ChunkReader(write_layout(tmp_path, array))
+    out = np.zeros_like(array)
+    target = Target(out, SharedChunks(RowSet(0, 40_000).count), Counters())
+    jobs = reader.jobs([RowSpan(0, 40_000, None, slice(0, 40_000))], target)
+    assert len(jobs) == 3
+    run(jobs, threads=threads)
+    assert np.array_equal(out, array)
+
+
+@pytest.mark.parametrize("kind", ["slices", "picked", "scattered"])
+def test_small_pieces_are_one_job(tmp_path: Path, kind: str) -> None:
+    array = np.arange(1 << 16)
+    reader = ChunkReader(write_layout(tmp_path, array))
+    spans = []
+    for at in range(0, 1 << 15, 64):
+        dest_index = np.arange(at, at + 64)[::-1].copy()
+        to = slice(at, at + 64) if kind == "slices" else dest_index
+        row_index = np.arange(64) * 2 if kind == "picked" else None
+        spans.append(RowSpan(2 * at, 2 * at + (128 if kind == "picked" else 64), row_index, to))
+    out = np.zeros(1 << 15, np.int64)
+    jobs = reader.jobs(spans, Target(out, SharedChunks(lambda lo, hi: 0), Counters()))
+    assert len(jobs) == 1
+    jobs[0]()
+    for span in spans:
+        rows = array[span.start : span.stop]
+        assert np.array_equal(out[span.dest_index], rows if span.row_index is None else rows[span.row_index])
