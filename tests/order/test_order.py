@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.memory.alignment import Column
-from oocloader.memory.budget import choose
-from oocloader.memory.window_size import RequestedRows, SizingInputs
-from oocloader.order.block_shuffle import BlockShuffle
 from oocloader.order.order import Order, RowSet, Shuffle, Window
 from oocloader.order.permutation import permutation
-from oocloader.order.row_spans import RowSpan
 from orders import SHUFFLES, delivered, members, orders, pass_of, row_sets
 
 EPOCHS = st.integers(0, 2**32 - 1)
@@ -118,85 +112,6 @@ def test_an_order_is_the_same_in_every_process_and_release() -> None:
     assert permutation(7, 0, 0, 10).tolist() == [8, 4, 1, 6, 3, 2, 7, 5, 9, 0]
 
 
-@given(n=st.integers(0, 300), seed=st.integers(0, 2**64 - 1), epoch=EPOCHS)
-def test_permutation_has_every_number_once(n: int, seed: int, epoch: int) -> None:
-    assert np.array_equal(np.sort(permutation(seed, epoch, 3, n)), np.arange(n))
-
-
-def test_permutation_is_uniform() -> None:
-    counts = np.zeros((6, 6), np.int64)
-    for epoch in range(6000):
-        counts[np.arange(6), permutation(11, epoch, 0, 6)] += 1
-    # 1,000 expected in each place, with a deviation of 29.
-    assert counts.min() > 850
-    assert counts.max() < 1150
-
-
-@pytest.mark.parametrize("rows", [RowSet(0, 1000), RowSet(37, 911), RowSet(1, 1000, np.arange(1, 1000, 3))])
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("chunk_origins", [(0,), (0, 130, 131, 700)])
-def test_cuts_lie_between_chunks(rows: RowSet, shuffle: bool, chunk_origins: Sequence[int]) -> None:
-    order = Order(rows, shuffle=shuffle, seed=0, block=16, window=64, chunk_origins=chunk_origins)
-    chunk = 8
-    owner: dict[tuple[int, int], int] = {}
-    for window in order.windows(0):
-        for row in delivered(order, window).tolist():
-            part = max(start for start in chunk_origins if start <= row)
-            assert owner.setdefault((part, (row - part) // chunk), window.index) == window.index
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_windows_of_sparse_rows_are_full(shuffle: bool) -> None:
-    """One row in fifty of a store still makes windows of about the rows asked for, not a fiftieth of it."""
-    picked = np.arange(0, 100_000, 50)
-    order = Order(RowSet(0, 99_951, picked), shuffle=shuffle, seed=0, block=16, window=200)
-    rows = [window.rows for window in order.windows(0)]
-    assert max(rows) <= 200
-    assert len(rows) <= 2 * 2000 // 200
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_windows_of_small_parts_are_full(shuffle: bool) -> None:
-    order = Order(
-        RowSet(0, 2000), shuffle=shuffle, seed=0, block=16, window=200, chunk_origins=tuple(range(0, 2000, 5))
-    )
-    rows = [window.rows for window in order.windows(0)]
-    assert max(rows) <= 200
-    assert len(rows) <= 2 * 2000 // 200
-
-
-@pytest.mark.parametrize(
-    ("rows", "lo", "hi", "count"),
-    [
-        (RowSet(10, 20), 0, 100, 10),
-        (RowSet(10, 20), 12, 15, 3),
-        (RowSet(10, 20), 0, 10, 0),
-        (RowSet(10, 20), 20, 30, 0),
-        (RowSet(10, 20), 15, 12, 0),
-        (RowSet(2, 30, np.array([2, 3, 9, 29])), 0, 100, 4),
-        (RowSet(2, 30, np.array([2, 3, 9, 29])), 3, 9, 1),
-        (RowSet(2, 30, np.array([2, 3, 9, 29])), 3, 10, 2),
-        (RowSet(2, 30, np.array([2, 3, 9, 29])), 10, 29, 0),
-    ],
-)
-def test_rows_of_a_set_within_a_stretch(rows: RowSet, lo: int, hi: int, count: int) -> None:
-    assert rows.count(lo, hi) == count
-
-
-def test_stored_rows_of_members() -> None:
-    picked = RowSet(2, 30, np.array([2, 3, 4, 9, 29]))
-    assert len(picked) == 5
-    for rows, lo, hi, stored in (
-        (picked, 0, 3, [2, 3, 4]),
-        (picked, 3, 4, [9]),
-        (RowSet(5, 50), 2, 4, [7, 8]),
-    ):
-        assert rows.span(lo, hi) == RowSpan(stored[0], stored[-1] + 1, None, slice(0, hi - lo))
-    apart = picked.span(1, 4, slice(5, 8))
-    assert apart.stored_rows().tolist() == [3, 4, 9]
-    assert apart.dest_rows().tolist() == [5, 6, 7]
-
-
 @given(order=orders(shuffle=False), data=st.data())
 def test_stretch_brings_members_in_order(order: Order, data: st.DataObject) -> None:
     total = len(order.rows)
@@ -204,34 +119,6 @@ def test_stretch_brings_members_in_order(order: Order, data: st.DataObject) -> N
     hi = data.draw(st.integers(lo, total))
     window = Window(0, lo, hi - lo, tuple(order.stretch(lo, hi)))
     assert np.array_equal(delivered(order, window), members(order.rows)[lo:hi])
-
-
-def _entropy(order: np.ndarray, labels: np.ndarray) -> float:
-    """Mean entropy of the labels of batches of 128, in nats."""
-    batches = labels[order[: len(order) // 128 * 128]].reshape(-1, 128)
-    counts = np.stack([np.bincount(batch, minlength=10) for batch in batches]) / 128
-    return float(np.mean(-np.sum(counts * np.log(np.where(counts > 0, counts, 1)), axis=1)))
-
-
-@pytest.mark.parametrize("rows", [RowSet(0, 100_000), RowSet(1_000, 97_000)], ids=["all", "slice"])
-def test_windows_of_a_tenth_mix_classes_nearly_as_a_full_shuffle(rows: RowSet) -> None:
-    labels = np.arange(100_000) // 10_000
-    sizes = choose(
-        SizingInputs(
-            rows=len(rows),
-            columns=(Column("x", 3072, 3072, 256, 1 << 20, row_access=False),),
-            batch_size=128,
-            shuffle=True,
-            window=RequestedRows(len(rows) // 10),
-            threads=2,
-            free_host_memory=1 << 30,
-        )
-    )
-    order = Order(rows, shuffle=True, seed=0, block=sizes.block, window=sizes.window)
-    shuffled = members(rows)[permutation(0, 0, 0, len(rows))]
-    for epoch in range(3):
-        assert _entropy(pass_of(order, epoch), labels) >= 0.98 * _entropy(shuffled, labels)
-    assert _entropy(members(rows), labels) < 0.1
 
 
 @st.composite
@@ -319,16 +206,6 @@ def test_what_shards_leave_out_changes(shuffle: Shuffle) -> None:
     assert len(set(left)) == 5
 
 
-@pytest.mark.parametrize(("count", "least"), [(8, 0.985), (16, 0.97), (24, 0.96)])
-def test_a_part_of_a_window_mixes_classes_too(count: int, least: float) -> None:
-    """Ten windows of ten thousand rows stored by class, of which a shard gets a part."""
-    labels = np.arange(100_000) // 10_000
-    order = Order(RowSet(0, 100_000), shuffle=True, seed=0, block=64, window=10_000)
-    full = _entropy(permutation(0, 0, 0, 100_000), labels)
-    for index in range(count):
-        assert _entropy(pass_of(order.of_shard((index, count)), 0), labels) > least * full
-
-
 @given(rows=row_sets(), seed=st.integers(0, 2**64 - 1), epoch=EPOCHS, data=st.data())
 def test_global_windows_are_one_piece_and_their_length_leaves_the_order_alone(
     rows: RowSet, seed: int, epoch: int, data: st.DataObject
@@ -344,34 +221,6 @@ def test_global_windows_are_one_piece_and_their_length_leaves_the_order_alone(
     hi = data.draw(st.integers(lo, len(rows)))
     stretch = Window(0, lo, hi - lo, tuple(order.stretch(lo, hi, epoch=epoch)))
     assert np.array_equal(delivered(order, stretch), whole[lo:hi])
-
-
-def test_global_rows_go_anywhere() -> None:
-    order = Order(RowSet(0, 100_000), shuffle="global", seed=1, block=1, window=1000)
-    labels = np.arange(100_000) // 10_000
-    full = _entropy(permutation(0, 0, 0, 100_000), labels)
-    assert _entropy(pass_of(order, 0), labels) > 0.995 * full
-    assert not np.array_equal(pass_of(order, 0), pass_of(order, 1))
-
-
-def test_blocks_have_no_stretches() -> None:
-    with pytest.raises(TypeError):
-        Order(RowSet(0, 10), shuffle=True, seed=1, block=1, window=5).stretch(0, 2)
-
-
-def test_passes_side_by_side_draw_each_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    draw = BlockShuffle._draw
-
-    def counted(self: BlockShuffle, epoch: int) -> object:
-        made.append(epoch)
-        return draw(self, epoch)
-
-    monkeypatch.setattr(BlockShuffle, "_draw", counted)
-    order = Order(RowSet(0, 1000), shuffle=True, seed=1, block=10, window=100)
-    for _ in zip(*(order.windows(epoch) for epoch in range(6)), strict=True):
-        pass
-    assert sorted(made) == [0, 1, 2, 3, 4, 5]
 
 
 HUGE = """
@@ -405,12 +254,3 @@ def test_a_billion_rows_are_planned_in_a_moment_and_a_hundred_megabytes() -> Non
     assert int(mebibytes) < 95
     # A second where nothing else runs; a busy machine stretches the processor's seconds too.
     assert float(seconds) < 5
-
-
-@given(rows=row_sets(), data=st.data())
-def test_part_of_a_set(rows: RowSet, data: st.DataObject) -> None:
-    lo = data.draw(st.integers(0, len(rows)))
-    hi = data.draw(st.integers(lo, len(rows)))
-    part = rows.part(lo, hi)
-    assert len(part) == hi - lo
-    assert np.array_equal(members(part), members(rows)[lo:hi])

@@ -139,3 +139,17 @@ def test_argsorted(rows: int, n: int, bits: int, seed: int) -> None:
     keys = raw(seed, 0, 0, rows * n).reshape(rows, n)
     for some in (keys, keys >> np.uint64(bits), keys & ~((np.uint64(1) << np.uint64(bits)) - np.uint64(1))):
         assert np.array_equal(argsorted(some), np.argsort(some, axis=1, kind="stable"))
+
+
+@given(n=st.integers(0, 300), seed=SEEDS, epoch=EPOCHS)
+def test_permutation_has_every_number_once(n: int, seed: int, epoch: int) -> None:
+    assert np.array_equal(np.sort(permutation(seed, epoch, 3, n)), np.arange(n))
+
+
+def test_permutation_is_uniform() -> None:
+    counts = np.zeros((6, 6), np.int64)
+    for epoch in range(6000):
+        counts[np.arange(6), permutation(11, epoch, 0, 6)] += 1
+    # 1,000 expected in each place, with a deviation of 29.
+    assert counts.min() > 850
+    assert counts.max() < 1150

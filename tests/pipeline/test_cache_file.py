@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
 import oocloader as ooc
-from numbered import Numbered, rows_array
+from numbered import Numbered
 from recorded import eventually, finished, ids_of, our_threads, started
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -72,36 +71,6 @@ def test_nothing_has_its_name_before_it_is_complete(
     loader.close()
     # What is not complete is of no use to anybody.
     assert names(tmp_path) == []
-
-
-def test_a_store_that_changed_is_read_again_and_the_old_file_goes(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    kept: list[list[str]] = []
-    for shift in (0, 1000):
-        with h5py.File(path, "w") as file:
-            file.create_dataset("x", data=rows_array(range(shift, shift + 1000)), chunks=(100, 4, 4))
-            file["y"] = np.arange(shift, shift + 1000)
-        os.utime(path, ns=(shift, shift))
-        for _ in range(2):
-            with ooc.Loader(path, "x", "y", cache=tmp_path / "cache") as loader:
-                assert ids_of(loader) == list(range(shift, shift + 1000))
-        kept.append(names(tmp_path))
-    assert [len(found) for found in kept] == [2, 2]
-    assert not set(kept[0]) & set(kept[1])
-
-
-def test_other_rows_other_arrays_and_other_stores_have_other_files(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
-            for at, key in enumerate(("one", "two")):
-                file.create_dataset(key, data=np.full((40, 2), at + 10 * (name == "b")), chunks=(10, 2))
-    sources = [{"x": f"{tmp_path}/{name}.h5::{key}"} for name in ("a", "b") for key in ("one", "two")]
-    for _ in range(2):
-        for value, source in zip((0, 1, 10, 11), sources, strict=True):
-            for rows in (None, slice(0, 20), np.arange(0, 40, 2)):
-                with ooc.Loader(source, cache=tmp_path / "cache", rows=rows) as loader:
-                    assert {int(number) for x in loader for number in x.numpy().ravel()} == {value}
-    assert len(names(tmp_path)) == 4 * 3
 
 
 @pytest.mark.parametrize("damage", ["short", "left over"])
@@ -183,37 +152,6 @@ def test_a_filler_that_is_killed_is_replaced(make_store: Callable[..., Numbered]
     with ooc.Loader(store.source, "x", "y", cache=tmp_path / "cache") as loader:
         assert ids_of(loader) == list(range(5000))
     assert [name.endswith(".npy") for name in names(tmp_path)] == [True, True]
-
-
-def test_a_store_that_changes_while_it_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What zarr-python or h5py read for us is not watched by anybody else. It may be a mixture: it goes."""
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.arange(4000).reshape(1000, 4), chunks=(100, 4), scaleoffset=0)
-    with ooc.Loader(path, cache=tmp_path / "cache", window=100, batch_size=100, threads=1) as loader:
-        assert loader._assembly.data.arrays[0].info.reader == "library"
-        batches = iter(loader)
-        next(batches)
-        os.utime(path, ns=(1, 1))
-        assert len(list(batches)) == 9
-        (message,) = caplog.messages
-        assert f"{path}: array 'x' changed while its rows were read for cache=" in message
-        assert len(list(loader)) == 10
-        assert len(caplog.messages) == 1
-    assert names(tmp_path) == []
-
-
-def test_a_virtual_dataset(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "part.h5", "w") as file:
-        file["x"] = rows_array(50)
-    layout = h5py.VirtualLayout(shape=(50, 4, 4), dtype="u1")
-    layout[:] = h5py.VirtualSource(tmp_path / "part.h5", "x", shape=(50, 4, 4))
-    with h5py.File(tmp_path / "all.h5", "w") as file:
-        file.create_virtual_dataset("x", layout)
-    with pytest.raises(ooc.SettingError, match=r"array 'x' of .*all\.h5 cannot be kept in a folder: it is"):
-        ooc.Loader(tmp_path / "all.h5", cache=tmp_path / "cache")
-    with ooc.Loader(tmp_path / "all.h5", cache="memory") as loader:
-        assert sum(len(x) for x in loader) == 50
 
 
 def test_a_full_disk_is_told_before_anything_is_read(

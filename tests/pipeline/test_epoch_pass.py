@@ -7,7 +7,6 @@ import itertools
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,17 +19,14 @@ from hypothesis import strategies as st
 import numbered
 from chunked import Flip, open_files, write_layout
 from numbered import numbers_of, rows_array
-from oocloader.errors import ChangedError, CorruptChunkError
+from oocloader.errors import ChangedError
 from oocloader.order.order import Order, RowSet, Shuffle
 from oocloader.order.resharding import History
-from oocloader.order.shards import Shard
 from oocloader.pipeline.epoch_pass import EpochPass, ReadConfig
 from oocloader.pipeline.staging import Gather
 from oocloader.reading.chunk_reader import ChunkReader
 from oocloader.reading.joined_reader import JoinedReader
-from oocloader.reading.row_reader import RowReader
-
-ROWS = 1000
+from three_arrays import ROWS, Stored, labels, our_threads, rows_of
 
 
 @pytest.fixture(autouse=True)
@@ -39,91 +35,9 @@ def no_thread_is_left() -> Iterator[None]:
     assert our_threads() == []
 
 
-def our_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("oocloader-read")]
-
-
-class Stored:
-    """Features in chunks of 64 rows, cut across, labels in chunks of 100, weights in one run of bytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.x = rows_array(ROWS, sample_shape=(6, 4))
-        self.y = np.arange(ROWS)
-        self.w = np.arange(ROWS, dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
-        self.flips = (Flip(), Flip())
-        self.layouts = (
-            write_layout(folder / "x", self.x, (64, 2, 4), step=self.flips[0]),
-            write_layout(folder / "y", self.y, (100,), step=self.flips[1]),
-            write_layout(folder / "w", self.w),
-        )
-        self.readers: list[RowReader] = [ChunkReader(layout) for layout in self.layouts]
-
-    def read_config(
-        self,
-        *,
-        rows: RowSet | None = None,
-        shuffle: bool | Shuffle = True,
-        seed: int = 3,
-        block: int = 64,
-        window: int = 256,
-        batch_size: int = 32,
-        drop_remainder: bool = False,
-        threads: int = 2,
-        prefetch_windows: int = 2,
-        mapping: bool = True,
-        gather: Gather = "freely",
-        shard: Shard = (0, 1),
-    ) -> ReadConfig:
-        order = Order(
-            rows or RowSet(0, ROWS), shuffle=shuffle, seed=seed, block=block, window=window, shard=shard
-        )
-        return ReadConfig(
-            readers=self.readers,
-            order=order,
-            batch_size=batch_size,
-            drop_remainder=drop_remainder,
-            threads=threads,
-            prefetch_windows=prefetch_windows,
-            mapping=mapping,
-            gather=gather if mapping else "never",
-        )
-
-
 @pytest.fixture
 def stored(tmp_path: Path) -> Stored:
     return Stored(tmp_path)
-
-
-def rows_of(
-    read_config: ReadConfig,
-    epoch: int = 0,
-    *,
-    start: int = 0,
-    history: History = (),
-    batches: list[int] | None = None,
-) -> np.ndarray:
-    """The stored rows of a pass in order; every array of a window must have the same ones.
-
-    `batches` gets the lengths of the batches that a window is cut into.
-    """
-    found = [np.empty(0, np.int64)]
-    for x, y, w in EpochPass(read_config, epoch, start=start, history=history).windows():
-        if batches is not None:
-            size = read_config.batch_size
-            batches += [min(size, len(y) - at) for at in range(0, len(y), size)]
-        assert len(y) > 0
-        numbers = y.copy()
-        assert np.array_equal(x, rows_array(numbers.tolist(), sample_shape=(6, 4)))
-        assert np.array_equal(w, numbers[:, np.newaxis] * np.ones(16, np.float32))
-        # The consumer may write to what it was given.
-        x[...], y[...], w[...] = 77, -1, -1
-        found.append(numbers)
-    return np.concatenate(found)
-
-
-def labels(running: EpochPass) -> Iterator[int]:
-    for _, y, _ in running.windows():
-        yield from y.tolist()
 
 
 def members(rows: RowSet | None) -> np.ndarray:
@@ -388,67 +302,6 @@ def test_counters(stored: Stored) -> None:
 
 
 # -- what goes wrong
-
-
-def test_an_error_comes_after_every_row_before_it(stored: Stored) -> None:
-    """In stored order the rows of chunks before the damaged one all come, as whole batches."""
-    stored.flips[0].damaged.add((~stored.x[640:704, :2]).tobytes())
-    running = EpochPass(stored.read_config(shuffle=False, window=64, block=64, batch_size=10), 0)
-    found: list[int] = []
-    with pytest.raises(CorruptChunkError, match=r"chunk \(10, 0, 0\), rows 640 to 703: damaged") as caught:
-        found.extend(labels(running))
-    assert found == list(range(640))
-    assert running.error is caught.value
-    assert our_threads() == []
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_of_several_errors_the_first_to_be_delivered_is_told(stored: Stored, shuffle: bool) -> None:
-    """Several chunks are damaged, and a later one is found first, by whichever thread."""
-    read_config = stored.read_config(shuffle=shuffle, window=ROWS, block=64, batch_size=10, threads=3)
-    order = rows_of(read_config).tolist()
-    for first in (192, 448, 832):
-        stored.flips[0].damaged.add((~stored.x[first : first + 64, 2:4]).tobytes())
-    for first in (200, 800):
-        stored.flips[1].damaged.add((~stored.y[first : first + 100].view(np.uint8)).tobytes())
-    damaged = {"x": {*range(192, 256), *range(448, 512), *range(832, 896)}}
-    damaged["y"] = {*range(200, 300), *range(800, 900)}
-    at = next(at for at, row in enumerate(order) if any(row in rows for rows in damaged.values()))
-    running = EpochPass(read_config, 0)
-    found: list[int] = []
-    with pytest.raises(CorruptChunkError) as caught:
-        found.extend(labels(running))
-    assert found == order[: at // 10 * 10]
-    assert running.error is caught.value
-    told = caught.value.rows
-    assert told is not None
-    assert told[0] <= order[at] < told[1]
-    assert order[at] in damaged["x" if told[1] - told[0] == 64 else "y"]
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("which", [0, 1])
-def test_errors_with_shared_chunks_end_the_pass(
-    stored: Stored, shuffle: bool, threads: int, which: int
-) -> None:
-    """Blocks cut the chunks of both arrays; one of these is damaged."""
-    chunk = stored.x[320:384, 2:4] if which == 0 else stored.y[300:400].view(np.uint8)
-    stored.flips[which].damaged.add((~chunk).tobytes())
-    read_config = stored.read_config(
-        shuffle=shuffle, block=7, window=30, threads=threads, prefetch_windows=3, batch_size=10
-    )
-    damaged = set(range(320, 384) if which == 0 else range(300, 400))
-    found: list[int] = []
-    began = time.monotonic()
-    with pytest.raises(CorruptChunkError):
-        found.extend(labels(EpochPass(read_config, 0)))
-    assert time.monotonic() - began < 10
-    # Every whole batch before the first row of the chunk comes.
-    stored.flips[which].damaged.clear()
-    whole = rows_of(read_config)
-    first = next(at for at, row in enumerate(whole.tolist()) if row in damaged)
-    assert found == whole[: first // 10 * 10].tolist()
 
 
 @pytest.mark.parametrize("mapping", [False, True])

@@ -1,4 +1,4 @@
-"""Windows cut into whole batches, and every array of a stage filled with the same rows."""
+"""Every array of a stage filled with the same rows, and its buffers used again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunked import Flip, write_layout
@@ -18,7 +18,7 @@ from oocloader.metrics.counters import Counters
 from oocloader.order.order import Order, RowSet
 from oocloader.order.row_spans import RowSpan
 from oocloader.order.shards import batching
-from oocloader.pipeline.stage_plan import plan_stages, stage_rows
+from oocloader.pipeline.stage_plan import stage_rows
 from oocloader.pipeline.staging import Staging
 from oocloader.reading.buffers import Pool
 from oocloader.reading.chunk_reader import ChunkReader
@@ -26,6 +26,7 @@ from oocloader.reading.jobs import Job
 from oocloader.reading.library_reader import LibraryReader
 from oocloader.reading.memory_reader import MemoryReader
 from oocloader.reading.row_reader import RowReader, Target
+from orders import pass_of
 
 ROWS = 450
 
@@ -35,71 +36,6 @@ def order_of(
 ) -> Order:
     chosen = RowSet(0, rows) if isinstance(rows, int) else rows
     return Order(chosen, shuffle=shuffle, seed=seed, block=block or max(1, window // 4), window=window)
-
-
-def numbers_of(order: Order, epoch: int) -> np.ndarray:
-    """The stored rows of a pass."""
-    found = [np.empty(0, np.int64)]
-    for window in order.windows(epoch):
-        rows = np.empty(window.rows, np.int64)
-        for span in window.spans:
-            brought = np.arange(span.start, span.stop)
-            rows[span.dest_index] = brought if span.row_index is None else brought[span.row_index]
-        found.append(rows)
-    return np.concatenate(found)
-
-
-@given(
-    rows=st.integers(1, 200),
-    window=st.integers(1, 90),
-    batch_size=st.integers(1, 70),
-    drop_remainder=st.booleans(),
-    shuffle=st.booleans(),
-    data=st.data(),
-)
-def test_stages_are_whole_batches(
-    rows: int, window: int, batch_size: int, drop_remainder: bool, shuffle: bool, data: st.DataObject
-) -> None:
-    order = order_of(rows, window, shuffle=shuffle)
-    batches = rows // batch_size if drop_remainder else -(-rows // batch_size)
-    position = batch_size * data.draw(st.integers(0, batches))
-    end = max(position, rows // batch_size * batch_size if drop_remainder else rows)
-    at, carried = position, 0
-    cut = batching(rows, (0, 1), batch_size=batch_size, drop_remainder=drop_remainder)
-    for plan in plan_stages(order, 3, cut, start=position // batch_size):
-        assert plan.first == at
-        assert plan.carried == carried
-        assert plan.held == carried + sum(window.rows for window in plan.windows)
-        assert plan.held <= stage_rows(order, batch_size)
-        # The place of a row in the buffer and in the pass agree.
-        assert plan.skipped == (position - plan.windows[0].first if at == position and not carried else 0)
-        assert plan.delivered % batch_size == 0 or at + plan.delivered == end
-        assert plan.delivered or plan.skipped
-        at += plan.delivered
-        carried = plan.held - plan.skipped - plan.delivered
-        assert 0 <= carried < batch_size or at == end or not plan.delivered
-    assert at == end
-
-
-@pytest.mark.parametrize(
-    ("rows", "window", "batch_size", "delivered"),
-    [
-        (10, 4, 4, [4, 4, 2]),
-        (10, 5, 4, [4, 6]),
-        (10, 3, 4, [4, 4, 2]),
-        (10, 1, 4, [4, 4, 2]),
-        (10, 100, 4, [10]),
-        (10, 4, 100, [10]),
-        (12, 4, 6, [6, 6]),
-        (1, 1, 1, [1]),
-    ],
-)
-def test_rows_that_fill_no_batch_come_first_in_the_next_stage(
-    rows: int, window: int, batch_size: int, delivered: list[int]
-) -> None:
-    cut = batching(rows, (0, 1), batch_size=batch_size, drop_remainder=False)
-    plans = plan_stages(order_of(rows, window), 0, cut)
-    assert [plan.delivered for plan in plans] == delivered
 
 
 class Record(LibraryReader):
@@ -202,12 +138,13 @@ def test_every_array_has_the_same_rows(
     made = readers(tmp_path)
     for epoch in range(2):
         found = deliveries(made, order, batch_size, epoch=epoch, mapping=mapping, scribble=True)
-        numbers = numbers_of(order, epoch)
+        numbers = pass_of(order, epoch)
         for array, expected in zip(joined(found), stored, strict=True):
             assert np.array_equal(array, expected[numbers])
         assert all(len({len(array) for array in stage}) == 1 for stage in found)
 
 
+@settings(max_examples=40)
 @given(
     window=st.integers(1, 200),
     batch_size=st.integers(1, 100),
@@ -291,7 +228,7 @@ def test_a_consumer_that_keeps_everything_gets_memory_of_its_own(tmp_path: Path)
             job()
         delivered, leftover = stage.take_batches(leftover)
         kept.append(delivered)
-    numbers = numbers_of(order, 0)
+    numbers = pass_of(order, 0)
     for array, expected in zip(joined(kept), arrays().values(), strict=True):
         assert np.array_equal(array, expected[numbers])
 
@@ -325,9 +262,10 @@ def test_cancel_lets_go_of_chunks_and_ends_the_pass(tmp_path: Path) -> None:
         next(running)
 
 
+@settings(max_examples=40)
 @given(window=st.integers(1, 60), batch_size=st.integers(1, 60))
 def test_batch_size_leaves_the_order_alone(window: int, batch_size: int) -> None:
     stored = arrays()["y"]
     order = order_of(ROWS, window, shuffle=True)
     (found,) = joined(deliveries([Record(stored, 64)], order, batch_size))
-    assert np.array_equal(found, numbers_of(order, 0))
+    assert np.array_equal(found, pass_of(order, 0))

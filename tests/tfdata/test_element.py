@@ -1,4 +1,4 @@
-"""`transform` and `class_weight`: one traced function on the device, the same values in a host pipeline."""
+"""Casts, `class_weight`, `transform`: one traced function on the device, the same values on the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import oocloader as ooc
 from numbered import Numbered, rows_array
 from oocloader.pipeline import Residency
 from oocloader.pipeline.transform_seeds import batch_seed
-from recorded import device_of, finished, ids_of, keras, recorder, started, watching
+from recorded import device_of, keras, recorder, watching
 
 pytestmark = pytest.mark.usefixtures("tf")
 
@@ -131,24 +131,6 @@ def test_random_numbers_come_again_in_another_run(tf: Any) -> None:
     assert len(set(first)) == len(first)
 
 
-def test_it_is_traced_once(tf: Any) -> None:
-    """Over passes, iterators, pipelines and a shorter last batch; `if` over tensors works."""
-    traced: list[int] = []
-
-    def transform(x: Any, y: Any) -> Any:
-        traced.append(1)
-        if tf.reduce_max(y) > 50:
-            x = x + tf.constant(1, tf.uint8)
-        return x, y
-
-    with ooc.Loader({"x": rows_array(ROWS), "y": np.arange(ROWS)}, "x", "y", transform=transform) as loader:
-        for _ in range(2):
-            found = np.concatenate([x for x, _ in loader])
-            np.testing.assert_array_equal(found, rows_array(ROWS) + (np.arange(ROWS) >= 32)[:, None, None])
-        list(loader.dataset().map(lambda x, y: x))
-    assert len(traced) == 1
-
-
 def test_a_model_as_transform(tf: Any) -> None:
     """Layers that hold variables and seeds of their own."""
     layer = keras().layers.RandomFlip(seed=1)
@@ -211,32 +193,6 @@ def test_a_transform_that_fails_is_told_before_anything_is_read(
 def test_what_is_no_function() -> None:
     with pytest.raises(ooc.SettingError, match="transform=3 must be a function of the parts of an element"):
         ooc.Loader(arrays(), "x", transform=3)  # type: ignore[arg-type]  # that is refused
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_transform_that_fails_at_some_batch(tf: Any, device: str) -> None:
-    """After every batch before it; and nothing comes behind it."""
-
-    def transform(x: Any, y: Any) -> Any:
-        tf.debugging.assert_less(y, tf.constant(70, tf.int64), message="too much")
-        return x, y
-
-    source = {"x": rows_array(ROWS), "y": np.arange(ROWS)}
-    with ooc.Loader(source, "x", "y", transform=transform, device=device) as loader:
-        batches = iter(loader)
-        assert ids_of([next(batches), next(batches)]) == list(range(64))
-        with pytest.raises(
-            ooc.DataError, match=r"transform= fails in batch 2 of pass 0: .*too much"
-        ) as caught:
-            next(batches)
-        assert "\n" not in str(caught.value)
-        assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
-        # The batch was not delivered: whoever mends the transform goes on with it.
-        assert loader.state_dict() == loader.state_at(0, 2)
-        with pytest.raises(StopIteration):
-            next(batches)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"function passed to transform.*too much"):
-            list(loader.dataset().map(lambda x, y: x))
 
 
 # -- class weights
@@ -307,27 +263,6 @@ def test_balanced_counts_the_rows_selected(make_store: Callable[..., Numbered], 
             np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
-def test_labels_are_counted_once_and_with_the_first_batch(make_store: Callable[..., Numbered]) -> None:
-    store = make_store("h5")
-    # Shuffled: the labels of a loader that is not are looked at, for their order.
-    with ooc.Loader(store.source, "x", "y", class_weight="balanced", shuffle=True) as loader:
-        asked: list[int] = []
-        reader = loader._assembly.data.readers[1]
-        jobs = reader.jobs
-        reader.jobs = lambda spans, target: (asked.append(len(spans)), jobs(spans, target))[1]  # type: ignore[method-assign,func-returns-value]
-        batches = iter(loader.dataset())
-        assert loader.element_spec[2].dtype.name == "float32"
-        assert asked == []
-        next(batches)
-        before = len(asked)
-        assert before >= 1
-        list(batches)
-        streamed = len(asked)
-        list(loader)
-        # A later pass asks for its windows alone.
-        assert len(asked) - streamed < streamed
-
-
 def test_the_transform_sees_the_weights(tf: Any) -> None:
     with ooc.Loader(
         arrays(),
@@ -381,14 +316,54 @@ def test_fit_gets_both_on_the_device(make_store: Callable[..., Numbered], device
         assert model.weights_seen == [2 * labels[number] for number in model.trained]
 
 
-def test_another_process_has_the_same_seeds() -> None:
-    program = started(
-        """
-        with ooc.Loader(np.arange(100), transform=lambda x, seed: seed, seed=5, batch_size=30) as loader:
-            print([seed.numpy().tolist() for _ in range(2) for seed in loader])
-        """
-    )
-    code, out, err = finished(program)
-    assert (code, err) == (0, "")
-    seeds = [batch_seed(5, epoch, batch).tolist() for epoch in (0, 1) for batch in range(4)]
-    assert out.strip() == str(seeds)
+def loader_of(store: Numbered, **options: Any) -> ooc.Loader:
+    return ooc.Loader(store.source, "x", "y", **{"batch_size": 32, "window": 130, **options})
+
+
+CASTS = [
+    ({"dtype": "float32"}, lambda x: x.astype("f4")),
+    ({"dtype": "bfloat16"}, lambda x: x.astype("f4")),
+    ({"dtype": np.float16}, lambda x: x.astype("f2")),
+    ({"dtype": "int32"}, lambda x: x.astype("i4")),
+    ({"scale": 0.5}, lambda x: x.astype("f4") * np.float32(0.5)),
+    ({"offset": -1}, lambda x: x.astype("f4") - np.float32(1)),
+    ({"scale": 1 / 255, "offset": -0.5}, lambda x: x.astype("f4") * np.float32(1 / 255) + np.float32(-0.5)),
+    ({"dtype": "float64", "scale": 3}, lambda x: x.astype("f8") * 3),
+    ({"dtype": {"x": "float32"}, "scale": {"x": 2.0}, "offset": {"x": 1}}, lambda x: x.astype("f4") * 2 + 1),
+]
+
+
+@pytest.mark.parametrize("device", ["/CPU:0", "/CPU:1"])
+@pytest.mark.parametrize(("options", "expected"), CASTS, ids=[str(options) for options, _ in CASTS])
+def test_casts(
+    tf: Any,
+    make_store: Callable[..., Numbered],
+    options: dict[str, Any],
+    expected: Callable[[np.ndarray], np.ndarray],
+    device: str,
+) -> None:
+    store = make_store("npy", 100)
+    with loader_of(store, device=device, **options) as loader:
+        ds = loader.dataset()
+        for elements, where in ((list(ds), device), (list(ds.map(lambda x, y: (x, y))), "/CPU:0")):
+            assert {device_of(tensor) for element in elements for tensor in element} == {where}
+            assert {(x.dtype, y.dtype) for x, y in elements} == {(ds.element_spec[0].dtype, tf.int64)}
+            found = np.concatenate([tf.cast(x, tf.float64) for x, _ in elements])
+            np.testing.assert_allclose(found, expected(store.x).astype("f8"), rtol=1e-6)
+            assert np.concatenate([y for _, y in elements]).tolist() == list(range(100))
+
+
+def test_casts_by_key_leave_the_others_alone(tf: Any) -> None:
+    arrays = {"a": rows_array(20), "b": rows_array(20), "y": np.arange(20)}
+    with ooc.Loader(
+        arrays, ["a", "b"], {"t": "y"}, scale={"b": 2, "t": 10}, dtype={"t": "float64"}
+    ) as loader:
+        ((features, labels),) = list(loader)
+        assert (features["a"].dtype, features["b"].dtype, labels["t"].dtype) == (
+            "uint8",
+            "float32",
+            "float64",
+        )
+        np.testing.assert_array_equal(features["a"], arrays["a"])
+        np.testing.assert_array_equal(features["b"], arrays["b"] * 2.0)
+        np.testing.assert_array_equal(labels["t"], np.arange(20) * 10.0)

@@ -1,0 +1,67 @@
+"""Tests lie as modules do: oocloader/PACKAGE/MODULE.py is tested by tests/PACKAGE/test_MODULE.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PROGRAM = TESTS.parent / "oocloader"
+
+# Modules that are tested with others of their package so far. To be emptied; nothing is to be added.
+PENDING: frozenset[str] = frozenset(
+    """
+    cli/test_convert_options.py cli/test_demo_command.py cli/test_inspect.py cli/test_named_values.py
+    cli/test_spec.py cli/test_verify.py
+    cli/demo/test_digits.py cli/demo/test_report.py cli/demo/test_run.py cli/demo/test_train.py
+    codecs/test_bitshuffle.py codecs/test_blosc2.py codecs/test_checksums.py codecs/test_compressors.py
+    codecs/test_filters.py codecs/test_library.py codecs/test_numcodec.py
+    conversion/test_auto_codec.py conversion/test_casting.py conversion/test_derived_rows.py
+    conversion/test_hdf5.py conversion/test_job.py conversion/test_options.py conversion/test_read_back.py
+    conversion/test_report.py conversion/test_scratch.py conversion/test_shuffling.py
+    conversion/test_thread_steps.py conversion/test_transposing.py conversion/test_write.py
+    conversion/test_zarr.py
+    conversion/verification/test_arrays.py conversion/verification/test_compare.py
+    conversion/verification/test_report.py conversion/verification/test_rows.py
+    keras/test_position.py keras/test_variables.py
+    loader/test_assembly.py loader/test_loaded_arrays.py loader/test_positions.py loader/test_process.py
+    loader/test_resumption.py loader/test_settings.py
+    memory/test_budget_errors.py
+    stores/test_joined.py
+    stores/base/test_attributes.py stores/base/test_damage.py stores/base/test_dtypes.py
+    stores/base/test_listing.py stores/base/test_sparse.py stores/base/test_stored_array.py
+    stores/base/test_zipped.py
+    stores/hdf5/test_chunks.py stores/hdf5/test_file.py stores/hdf5/test_readers.py
+    stores/hdf5/test_types.py
+    stores/numpy/test_fortran.py stores/numpy/test_inflate.py stores/numpy/test_memory.py
+    stores/numpy/test_npz.py stores/numpy/test_raw.py
+    stores/zarr/test_chunks.py stores/zarr/test_library.py stores/zarr/test_metadata.py
+    stores/zarr/test_tree.py
+    """.split()
+)
+
+# Tests that go across modules, and why they are in none.
+CROSSING = {
+    "cli/demo/test_demo.py": "the demo as a user runs it, from the download to its report",
+    "codecs/test_damage.py": "damaged chunks of every codec, in a process of its own that may crash",
+    "conversion/test_destinations.py": "what may be written where, whatever writes it",
+    "keras/test_fit.py": "fit, evaluate and predict with a Loader",
+    "keras/test_soak.py": "trainings that are killed at random moments",
+    "loader/test_going_on.py": "states of one Loader in another, through all that a state is made of",
+    "loader/test_lifecycle.py": "nothing hangs and nothing is left at the end of programs",
+    "loader/test_memory.py": "the memory of whole processes that load",
+    "loader/test_shards.py": "several Loaders, each with its shard, together",
+    "pipeline/test_counts.py": "what a pass costs, counted from outside",
+}
+
+
+def test_every_module_has_its_tests() -> None:
+    modules = {
+        path.relative_to(PROGRAM).with_name(f"test_{path.name}").as_posix()
+        for path in PROGRAM.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    tests = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert modules - tests == PENDING, "a new module needs its test file; what has one leaves PENDING"
+    packages = {path.name for path in PROGRAM.iterdir() if path.is_dir()}
+    strays = {test for test in tests - modules if test.partition("/")[0] in packages}
+    assert strays == set(CROSSING), "a test file stands for a module, or is named in CROSSING with a reason"
