@@ -61,7 +61,7 @@ def convert(
             codec=codec,
             chunk_rows=chunk_rows,
             shards=shards,
-            zarr_format=zarr_format,
+            zarr_format=zarr_format,  # type: ignore[arg-type] # checked there
             for_memory=for_memory,
             shape=per_array("--shape", shape, str),
             dtype=per_array("--dtype", dtype, str),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oocloader.conversion.report import ConvertReport
+from oocloader.conversion.convert_report import ConvertReport
 from oocloader.conversion.run import convert
 from oocloader.conversion.verification import VerifyReport, verify
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+import timeit
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from oocloader.codecs import Chain
 from oocloader.codecs import hdf5 as hdf5_codecs
 from oocloader.codecs import zarr as zarr_codecs_read
+from oocloader.conversion.chunking import default_chunk_rows
 from oocloader.conversion.encode import Codec, Format, encoded_bound, encoder, hdf5_filter, zarr_codecs
-from oocloader.conversion.sources import Wanted
-from oocloader.conversion.store_plan import default_chunk_rows
+from oocloader.conversion.new_array import NewArray
 from oocloader.conversion.transposing import boxes_of
 from oocloader.reading import box_shape, in_order
 
-AUTO = "auto"
 # What the disk is taken to read, bytes a second: that of a plain SSD or of a fast network.
 DISK_RATE = 1_000_000_000
 # LZ4 by itself is no codec of the Zarr specification, so that it is no choice to make for someone.
@@ -45,9 +45,13 @@ class Trial:
         """How long a gigabyte of rows takes to load: reading and decoding at once, so the slower of both."""
         return max(self.ratio * 1e9 / DISK_RATE, 1e9 / self.decode_rate)
 
+    def __str__(self) -> str:
+        rate = "" if self.codec.raw else f" ({self.decode_rate / 1e9:.1f} GB/s)"
+        return f"{self.codec} {self.ratio:.2f}{rate}"
+
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CodecChoice:
     """The codec chosen, and why, in words."""
 
     codec: Codec
@@ -55,31 +59,25 @@ class Choice:
 
 
 def choose_codec(
-    wanted: Iterable[Wanted], *, store_format: Format, chunk_rows: int | None, cores: int
-) -> Choice:
+    arrays: Iterable[NewArray], *, store_format: Format, chunk_rows: int | None, cores: int
+) -> CodecChoice:
     """The codec that loads the largest of the arrays fastest. Reads up to 16 MiB of it."""
-    largest = max((one for one in wanted if one.array is not None), key=lambda one: one.stored_nbytes)
+    largest = max(
+        (array for array in arrays if array.array is not None), key=lambda array: array.stored_nbytes
+    )
     sample = take_sample(largest, chunk_rows)
-    found = [try_codec(Codec.parse(name), sample, store_format, cores) for name in _CANDIDATES[store_format]]
-    best = pick(found)
-    listed = ", ".join(
-        f"{trial.codec} {trial.ratio:.2f}"
-        + ("" if trial.codec.raw else f" ({trial.decode_rate / 1e9:.1f} GB/s)")
-        for trial in found
-    )
-    megabytes = sum(chunk.nbytes for chunk in sample) / 1e6
-    return Choice(
-        best.codec,
-        f"of {megabytes:.1f} MB of {largest.info.name!r} tried: {listed}; size and decoding speed, for a disk"
-        f" that reads {DISK_RATE / 1e9:.0f} GB/s",
-    )
+    trials = [try_codec(Codec.parse(name), sample, store_format, cores) for name in _CANDIDATES[store_format]]
+    tried = f"{sum(chunk.nbytes for chunk in sample) / 1e6:.1f} MB of {largest.info.name!r} tried"
+    disk = f"a disk that reads {DISK_RATE / 1e9:.0f} GB/s"
+    why = f"of {tried}: {', '.join(map(str, trials))}; size and decoding speed, for {disk}"
+    return CodecChoice(fastest(trials).codec, why)
 
 
-def pick(trials: Sequence[Trial]) -> Trial:
+def fastest(trials: Sequence[Trial]) -> Trial:
     """The one that loads fastest; of those about as fast, the one that comes first.
 
     >>> none, zstd = Trial(Codec.parse("none"), 1.0, 1e12), Trial(Codec.parse("zstd"), 0.98, 2e9)
-    >>> str(pick([none, zstd]).codec)
+    >>> str(fastest([none, zstd]).codec)
     'none'
     """
     best = trials[0]
@@ -89,34 +87,38 @@ def pick(trials: Sequence[Trial]) -> Trial:
     return best
 
 
-def take_sample(wanted: Wanted, chunk_rows: int | None) -> list[np.ndarray]:
+def take_sample(new: NewArray, chunk_rows: int | None) -> list[np.ndarray]:
     """Up to 8 stretches of rows from all over the array, like chunks, or as much of one as 2 MiB hold."""
-    array, info = wanted.array, wanted.info
-    assert array is not None
-    rows = info.shape[0]
-    row_nbytes = max(1, info.nbytes // rows)
-    found: list[np.ndarray] = []
-    if wanted.transposed:
-        # Boxes as they are kept: whole rows would be gathered from the whole source.
-        boxes = boxes_of(array.reader, most_nbytes=_PLACE_NBYTES)
-        for number in _spread(len(boxes)):
-            reader, box, _ = boxes[number]
-            order = reader.chunk_geometry.order
-            values = np.empty(in_order(box_shape(box), order), array.info.dtype)
-            reader.read_box(box, values)
-            rows_first = np.moveaxis(values, order.index(wanted.axis), 0)
-            turned = np.ascontiguousarray(rows_first).reshape(-1)
-            found.append(turned[: _PLACE_NBYTES // turned.itemsize])
-    else:
-        taken = chunk_rows or default_chunk_rows(rows, row_nbytes)
-        taken = max(1, min(taken, rows, _PLACE_NBYTES // row_nbytes))
-        for number in _spread(rows // taken):
-            start = wanted.first + number * taken
-            found.append(array.read(start, start + taken).reshape(-1))
-    if wanted.cast:
+    assert new.array is not None
+    sample = list(_boxes(new) if new.transposed else _chunks(new, chunk_rows))
+    if new.cast:
         with np.errstate(all="ignore"):
-            found = [values.astype(info.dtype) for values in found]
-    return found
+            sample = [values.astype(new.info.dtype) for values in sample]
+    return sample
+
+
+def _boxes(new: NewArray) -> Iterator[np.ndarray]:
+    """Boxes as they are stored: whole rows would be gathered from the whole source."""
+    assert new.array is not None
+    boxes = boxes_of(new.array.reader, most_nbytes=_PLACE_NBYTES)
+    for number in _spread(len(boxes)):
+        reader, box, _ = boxes[number]
+        order = reader.chunk_geometry.order
+        values = np.empty(in_order(box_shape(box), order), new.stored_dtype)
+        reader.read_box(box, values)
+        turned = np.ascontiguousarray(np.moveaxis(values, order.index(new.axis), 0)).reshape(-1)
+        yield turned[: _PLACE_NBYTES // turned.itemsize]
+
+
+def _chunks(new: NewArray, chunk_rows: int | None) -> Iterator[np.ndarray]:
+    assert new.array is not None
+    rows = new.info.shape[0]
+    row_nbytes = max(1, new.info.nbytes // rows)
+    taken = chunk_rows or default_chunk_rows(rows, row_nbytes)
+    taken = max(1, min(taken, rows, _PLACE_NBYTES // row_nbytes))
+    for number in _spread(rows // taken):
+        start = new.first + number * taken
+        yield new.array.read(start, start + taken).reshape(-1)
 
 
 def _spread(count: int) -> list[int]:
@@ -134,14 +136,8 @@ def try_codec(codec: Codec, sample: Sequence[np.ndarray], store_format: Format, 
     for values in sample:
         raw = values.view(np.uint8)
         encoded = encode(raw, np.empty(encoded_bound(raw.nbytes), np.uint8)).copy()
-        chain = _chain(codec, values, store_format)
-        out = np.empty(raw.nbytes, np.uint8)
-        best = float("inf")
-        for _ in range(_REPEATS):
-            began = time.perf_counter()
-            chain.decode(encoded, out)
-            best = min(best, time.perf_counter() - began)
-        seconds += best
+        decode = partial(_chain(codec, values, store_format).decode, encoded, np.empty(raw.nbytes, np.uint8))
+        seconds += min(timeit.repeat(decode, number=1, repeat=_REPEATS))
         total += raw.nbytes
         stored += encoded.nbytes
     return Trial(codec, stored / total, total / max(seconds, 1e-9) * cores)
@@ -152,6 +148,6 @@ def _chain(codec: Codec, values: np.ndarray, store_format: Format) -> Chain:
         number, settings = hdf5_filter(codec, values.itemsize, values.nbytes)
         return hdf5_codecs.chain([(number, 0, settings, b"")], dtype=values.dtype, chunk_shape=values.shape)
     steps = [{"name": "bytes", "configuration": {"endian": "little"}}, *zarr_codecs(codec, values.itemsize)]
-    found = zarr_codecs_read.v3(steps, dtype=values.dtype, chunk_shape=values.shape)
-    assert isinstance(found, zarr_codecs_read.Decoding)
-    return found.chain
+    decoding = zarr_codecs_read.v3(steps, dtype=values.dtype, chunk_shape=values.shape)
+    assert isinstance(decoding, zarr_codecs_read.Decoding)
+    return decoding.chain

@@ -8,24 +8,8 @@ import google_crc32c
 import imagecodecs
 import numpy as np
 
+from oocloader.conversion.chunking import CHECKSUM_NBYTES
 from oocloader.conversion.encode import Encode, Format
-from oocloader.conversion.store_plan import Plan
-from oocloader.errors import SettingError
-
-NBYTES = 4
-_HDF5_CHUNK_LIMIT = (4 << 30) - 1
-
-
-def check_room(plan: Plan) -> None:
-    """Raise `SettingError` where a chunk of HDF5 has no room for its checksum."""
-    for array in plan.arrays if plan.checksum and plan.store_format == "hdf5" else ():
-        if array.chunk_nbytes + NBYTES > _HDF5_CHUNK_LIMIT:
-            raise SettingError(
-                f"array {array.name!r}: HDF5 chunks must be smaller than 4 GiB, these take"
-                f" {array.chunk_nbytes:,} bytes and a checksum: take fewer rows a chunk"
-                " (chunk_rows, --chunk-rows)",
-                array=array.name,
-            )
 
 
 def with_checksum(encode: Encode | None, store_format: Format) -> Encode:
@@ -39,7 +23,9 @@ def with_checksum(encode: Encode | None, store_format: Format) -> Encode:
         else:
             nbytes = encode(chunk, out).nbytes
         summed = int(sums(out[:nbytes]))
-        out[nbytes : nbytes + NBYTES] = np.frombuffer(summed.to_bytes(NBYTES, "little"), np.uint8)
-        return out[: nbytes + NBYTES]
+        out[nbytes : nbytes + CHECKSUM_NBYTES] = np.frombuffer(
+            summed.to_bytes(CHECKSUM_NBYTES, "little"), np.uint8
+        )
+        return out[: nbytes + CHECKSUM_NBYTES]
 
     return encode_and_sum

@@ -9,13 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from oocloader.errors import SettingError
+from oocloader.sizes import GIB
 
 Format = Literal["zarr", "hdf5"]
 
 Encode = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Encodes a chunk (uint8, 1-d) to the front of another array, and returns that part of it. Thread-safe."""
-
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ _KINDS: Mapping[str, _Kind] = {
     "gzip": _Kind(range(1, 10), 4),
     # The level of LZ4 is its "acceleration": 1 packs best, higher ones are faster.
     "lz4": _Kind(range(1, 100), 1, 0x7E000000),
-    "blosc": _Kind(range(1, 10), 5, 2 * _GIB - 17),
+    "blosc": _Kind(range(1, 10), 5, 2 * GIB - 17),
 }
 
 
@@ -94,32 +93,23 @@ def encoder(codec: Codec, store_format: Format, itemsize: int) -> Encode | None:
     """
     import imagecodecs  # not at the top: reading never encodes
 
-    level = codec.level
-    match codec.name, store_format:
-        case "none", _:
-            return None
-        case "zstd", _:
-            return _calling(imagecodecs.zstd_encode, level=level)
-        case "gzip", "hdf5":
-            return _calling(imagecodecs.deflate_encode, level=level)
-        case "gzip", _:
-            return _calling(imagecodecs.gzip_encode, level=level)
-        case "lz4", "hdf5":
-            return _calling(imagecodecs.lz4h5_encode, level=level)
-        case "lz4", _:
-            return _calling(imagecodecs.lz4_encode, level=level, header=True)
-        case _:
-            return _calling(
-                imagecodecs.blosc_encode,
-                level=level,
-                compressor="lz4",
-                shuffle=blosc_shuffle(itemsize),
-                typesize=itemsize,
-                numthreads=1,
-            )
+    if codec.raw:
+        return None
+    hdf5 = store_format == "hdf5"
+    names = {
+        "zstd": "zstd_encode",
+        "gzip": "deflate_encode" if hdf5 else "gzip_encode",
+        "lz4": "lz4h5_encode" if hdf5 else "lz4_encode",
+        "blosc": "blosc_encode",
+    }
+    function: Callable[..., Any] = getattr(imagecodecs, names[codec.name])
+    options: dict[str, Any] = {"level": codec.level}
+    if codec.name == "lz4" and not hdf5:
+        options["header"] = True
+    if codec.name == "blosc":
+        shuffle = blosc_shuffle(itemsize)
+        options |= {"compressor": "lz4", "shuffle": shuffle, "typesize": itemsize, "numthreads": 1}
 
-
-def _calling(function: Callable[..., Any], **options: Any) -> Encode:
     def encode(chunk: np.ndarray, out: np.ndarray) -> np.ndarray:
         return np.frombuffer(function(chunk, out=out, **options), np.uint8)
 
@@ -151,14 +141,14 @@ def hdf5_filter(codec: Codec, itemsize: int, chunk_nbytes: int) -> tuple[int, tu
 
 def zarr_codecs(codec: Codec, itemsize: int) -> list[dict[str, Any]]:
     """The bytes-to-bytes codecs of Zarr format 3 metadata."""
-    configuration: dict[str, Any]
+    configuration: dict[str, Any] = {"level": codec.level}
     match codec.name:
         case "none":
             return []
         case "zstd":
-            configuration = {"level": codec.level, "checksum": False}
+            configuration["checksum"] = False
         case "gzip":
-            configuration = {"level": codec.level}
+            pass
         case "lz4":
             return [{"name": "numcodecs.lz4", "configuration": {"acceleration": codec.level}}]
         case _:
@@ -180,12 +170,7 @@ def zarr2_compressor(codec: Codec, itemsize: int) -> dict[str, Any] | None:
         case "lz4":
             return {"id": "lz4", "acceleration": codec.level}
         case "blosc":
-            return {
-                "id": "blosc",
-                "cname": "lz4",
-                "clevel": codec.level,
-                "shuffle": blosc_shuffle(itemsize),
-                "blocksize": 0,
-            }
+            blosc = {"id": "blosc", "cname": "lz4", "clevel": codec.level, "blocksize": 0}
+            return {**blosc, "shuffle": blosc_shuffle(itemsize)}
         case _:
             return {"id": codec.name, "level": codec.level}

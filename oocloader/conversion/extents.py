@@ -26,7 +26,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placement:
     """Where some chunks go: byte `offsets` of each in its file, and the same as `extents`, in order."""
 
     offsets: list[int]
@@ -67,16 +67,20 @@ def put_tail(extent: Extent) -> None:
 
 def _put(extent: Extent, data: np.ndarray) -> None:
     # Opened anew for each: several threads write to one file, and no descriptor outlives an error.
-    fd = os.open(extent.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    fd = os.open(extent.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        at = extent.offset
-        for part in (data.data, memoryview(extent.tail)):
-            view = part
-            while view:
-                written = os.pwrite(fd, view, at)
-                view, at = view[written:], at + written
+        end = pwrite_all(fd, data.data, extent.offset)
+        end = pwrite_all(fd, memoryview(extent.tail), end)
         if extent.ends:
             # What an interrupted conversion wrote beyond this is not ours.
-            os.ftruncate(fd, at)
+            os.ftruncate(fd, end)
     finally:
         os.close(fd)
+
+
+def pwrite_all(fd: int, view: memoryview, offset: int) -> int:
+    """Write all of `view` (bytes) from `offset` of a file on; where it ends."""
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+    return offset

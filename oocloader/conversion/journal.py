@@ -7,6 +7,7 @@ disk may have the line and lack the data: whoever goes on under another boot rea
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -15,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oocloader.conversion.extents import pwrite_all
+
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedPiece:
     """A piece that is written: its chunks in order, where they were put and what they are.
 
     - `array`: its number in the plan; `piece`: the number of the piece.
@@ -41,29 +44,27 @@ class Finished:
             sizes = sizes[:1]
         if offsets == _in_a_row(offsets[0], self.sizes):
             offsets = offsets[:1]
-        packed: dict[str, Any] = {"a": self.array, "p": self.piece, "at": offsets, "n": sizes}
-        packed["crc"] = list(self.checksums)
+        packed = {"a": self.array, "p": self.piece, "at": offsets, "n": sizes, "crc": list(self.checksums)}
         if list(self.stored_checksums) != packed["crc"]:
             packed["stored"] = list(self.stored_checksums)
         return packed
 
     @classmethod
-    def unpacked(cls, found: Mapping[str, Any]) -> Finished:
-        checksums = found["crc"]
-        sizes = found["n"] * len(checksums) if len(found["n"]) == 1 else found["n"]
-        offsets = _in_a_row(found["at"][0], sizes) if len(found["at"]) == 1 else found["at"]
-        return cls(found["a"], found["p"], offsets, sizes, checksums, found.get("stored", checksums))
+    def unpacked(cls, packed: Mapping[str, Any]) -> FinishedPiece:
+        checksums, offsets, sizes = packed["crc"], packed["at"], packed["n"]
+        if len(sizes) == 1:
+            sizes = sizes * len(checksums)
+        if len(offsets) == 1:
+            offsets = _in_a_row(offsets[0], sizes)
+        return cls(packed["a"], packed["p"], offsets, sizes, checksums, packed.get("stored", checksums))
 
 
 def _in_a_row(first: int, sizes: Sequence[int]) -> list[int]:
-    offsets = [first]
-    for size in sizes[:-1]:
-        offsets.append(offsets[-1] + size)
-    return offsets
+    return list(itertools.accumulate(sizes[:-1], initial=first))
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class JournalContents:
     """What a journal says.
 
     - `job`: what is made of what; `rebooted`: whether the machine was started anew since it was begun.
@@ -72,7 +73,7 @@ class Begun:
 
     job: dict[str, Any]
     rebooted: bool
-    finished: tuple[Finished, ...]
+    finished: tuple[FinishedPiece, ...]
     renaming: bool
 
 
@@ -84,46 +85,41 @@ class Journal:
         self._lock = threading.Lock()
         self._ends: list[int] = []
 
-    def read(self, *, repair: bool = True) -> Begun | None:
+    def read(self, *, repair: bool = True) -> JournalContents | None:
         """What it says, `None` where nothing was begun.
 
         What was cut off does not count; `repair` drops it from the file, too.
         """
         size = os.fstat(self._fd).st_size
-        lines = os.pread(self._fd, size, 0).splitlines(keepends=True)
         parsed, end, renaming = [], 0, False
-        for line in lines:
-            found = _parsed(line)
-            renaming = found is not None and "renaming" in found
-            if found is None or renaming:
+        for line in os.pread(self._fd, size, 0).splitlines(keepends=True):
+            entry = _parsed(line)
+            renaming = entry is not None and "renaming" in entry
+            if entry is None or renaming:
                 break
             end += len(line)
-            parsed.append(found)
+            parsed.append(entry)
             self._ends.append(end)
         if repair and end < size:
-            self._cut(end)
+            os.ftruncate(self._fd, end)
         if not parsed or parsed[0].get("journal") != _VERSION:
             return None
-        boot = parsed[0]["boot"]
-        return Begun(
-            parsed[0]["job"],
-            not boot or boot != _boot(),
-            tuple(Finished.unpacked(found) for found in parsed[1:]),
-            renaming,
-        )
+        rebooted = not parsed[0]["boot"] or parsed[0]["boot"] != _boot()
+        finished = tuple(FinishedPiece.unpacked(line) for line in parsed[1:])
+        return JournalContents(parsed[0]["job"], rebooted, finished, renaming)
 
     def begin(self, job: Mapping[str, Any]) -> None:
         """Start anew."""
-        self._cut(0)
+        os.ftruncate(self._fd, 0)
         self._ends = []
         self._ends = [self._append({"journal": _VERSION, "boot": _boot(), "job": job})]
 
-    def keep(self, count: int) -> None:
+    def forget_after(self, count: int) -> None:
         """Forget what was finished after the first `count` pieces."""
         del self._ends[1 + count :]
-        self._cut(self._ends[-1])
+        os.ftruncate(self._fd, self._ends[-1])
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: FinishedPiece) -> None:
         """Say that a piece is finished, after its data were handed to the system."""
         self._ends.append(self._append(finished.packed()))
 
@@ -140,13 +136,8 @@ class Journal:
         """Write a line behind those that count; where it ends."""
         text = json.dumps(what, separators=(",", ":")).encode()
         line = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
-        at = self._ends[-1] if self._ends else 0
-        end = at + len(line)
         with self._lock:
-            while line:
-                written = os.pwrite(self._fd, line, at)
-                line, at = line[written:], at + written
-        return end
+            return pwrite_all(self._fd, line, self._ends[-1] if self._ends else 0)
 
     def close(self) -> None:
         """Close the file, and so let go of its lock. A thread left behind can add nothing any more."""
@@ -155,17 +146,14 @@ class Journal:
             if fd >= 0:
                 os.close(fd)
 
-    def _cut(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
-
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """What a line says, `None` where it is not whole."""
     head, _, text = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or head != b"%08x" % zlib.crc32(text):
         return None
-    found: dict[str, Any] = json.loads(text)
-    return found
+    entry: dict[str, Any] = json.loads(text)
+    return entry
 
 
 def _boot() -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 from oocloader.errors import StoreError
 from oocloader.local_files import sync_folder
-from oocloader.sizes import nbytes_text
 
 # Of linux/fs.h and fcntl.h.
 _AT_FDCWD = -100
@@ -28,51 +27,6 @@ _SYNC_NBYTES = 32 << 20
 
 class DiscardedError(StoreError):
     """A new store was written that nobody can want, and is discarded."""
-
-
-def check_destination(path: str, *, overwrite: bool, needed_nbytes: int) -> str:
-    """The real path to write to, symbolic links followed.
-
-    Raises `StoreError` where it exists and may not be replaced, its folder is missing or cannot be
-    written to, or has no room for `needed_nbytes`.
-    """
-    real = os.path.realpath(path)
-    folder = os.path.dirname(real)
-    if not os.path.isdir(folder):
-        raise StoreError(f"{path}: its folder {folder} does not exist; create it first", file=path)
-    if os.path.lexists(real):
-        if not overwrite:
-            raise StoreError(
-                f"{path}: exists already and was left as it is; choose another name, or replace it with"
-                " overwrite=True (--overwrite)",
-                file=path,
-            )
-        if os.path.isdir(real) and not _is_store(real):
-            raise StoreError(
-                f"{path}: is a folder that is no Zarr store, so it is not overwritten; remove it yourself or"
-                " choose another name",
-                file=path,
-            )
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise StoreError(f"{path}: the folder {folder} cannot be written to: no permission", file=path)
-    total, _, free = shutil.disk_usage(folder)
-    # What has no size at all is no disk, and says so itself when it is written to.
-    if free < needed_nbytes and total > 0:
-        raise StoreError(
-            f"{path}: no space: the store needs {nbytes_text(needed_nbytes)}, but {nbytes_text(free)} are"
-            f" free in {folder}; free some, choose another folder or a codec",
-            file=path,
-        )
-    return real
-
-
-def _is_store(folder: str) -> bool:
-    """Whether a folder is a Zarr store, a group without metadata of its own included, or empty."""
-    names = ("zarr.json", ".zarray", ".zgroup")
-    with os.scandir(folder) as entries:
-        found = [entry.name for entry in entries]
-    inside = [f"{child}/{name}" for child in found for name in names]
-    return not found or any(os.path.exists(os.path.join(folder, name)) for name in (*names, *inside))
 
 
 @contextlib.contextmanager

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, get_args
 
+from oocloader.conversion.options import Verify
 from oocloader.conversion.publish import DiscardedError, size_of
-from oocloader.conversion.store_plan import ArrayPlan, Plan
+from oocloader.conversion.store_plan import StoredArrayPlan, StorePlan
 from oocloader.conversion.verification.arrays import check_array
 from oocloader.conversion.verification.compare import same_bits
-from oocloader.errors import OocloaderError, SettingError
+from oocloader.errors import OocloaderError
 from oocloader.stores import StoredArray, open_store
-
-Verify = Literal["sample", "full", "none"]
 
 _SAMPLES = 8
 _SAMPLE_NBYTES = 1 << 20
 
 
-def checked_verify(verify: Any) -> Verify:
-    """Raises `SettingError` where it is none of the three."""
-    if verify not in get_args(Verify):
-        raise SettingError(f"verify: expected 'sample', 'full' or 'none', got {verify!r}")
-    found: Verify = verify
-    return found
-
-
 def check_store(
     path: str,
-    plan: Plan,
+    plan: StorePlan,
     sources: Mapping[str, StoredArray],
     *,
     least_nbytes: int,
@@ -39,24 +29,28 @@ def check_store(
 ) -> None:
     """Compare the store at `path` with the plan, and rows of each array, bit by bit, with its source.
 
-    `sources` has the arrays of the plan by their new names; `least_nbytes` were written. `advance` is told
-    how many bytes of rows more were compared where `verify` is "full". Raises `DiscardedError`, naming
+    `sources` has the arrays of the plan by their new names; `least_nbytes` were written. `advance` is called
+    with how many bytes of rows more were compared where `verify` is "full". Raises `DiscardedError`, naming
     `destination`, or what reading the source raises.
     """
-    found = size_of(path)
-    if found < least_nbytes:
-        raise _wrong(destination, f"it has {found} bytes, but {least_nbytes} were written")
+    nbytes = size_of(path)
+    if nbytes < least_nbytes:
+        raise _wrong(destination, f"it has {nbytes} bytes, but {least_nbytes} were written")
     with contextlib.ExitStack() as stack:
         with _blamed(path, destination):
             store = stack.enter_context(open_store(path))
             written = {array.name: store.find(array.name or store.only_array()) for array in plan.arrays}
         for array in plan.arrays:
-            found_array, source = written[array.name], sources[array.name]
-            _check_kind(found_array, array, destination)
+            stored, source = written[array.name], sources[array.name]
+            if (stored.info.shape, stored.info.dtype) != (array.shape, array.dtype):
+                what = f"array {stored.info.name!r} is {stored.info.dtype} {stored.info.shape}"
+                raise _wrong(destination, f"{what}, but {array.dtype} {array.shape} was written")
             if verify == "sample":
-                _check_sample(path, found_array, array, source, destination)
+                _check_sample(path, stored, array, source, destination)
             elif verify == "full":
-                _check_all(path, found_array, source, destination, advance)
+                check = check_array(stored, source, advance)
+                if not check.ok:
+                    raise _wrong(destination, " ".join(check.lines()[:2]).replace(path, "it"))
 
 
 @contextlib.contextmanager
@@ -68,15 +62,8 @@ def _blamed(path: str, destination: str) -> Iterator[None]:
         raise _wrong(destination, error.message.replace(path, "it")) from error
 
 
-def _check_kind(written: StoredArray, plan: ArrayPlan, destination: str) -> None:
-    info = written.info
-    if info.shape != plan.shape or info.dtype != plan.dtype:
-        what = f"array {info.name!r} is {info.dtype} {info.shape}, but {plan.dtype} {plan.shape} was written"
-        raise _wrong(destination, what)
-
-
 def _check_sample(
-    path: str, written: StoredArray, plan: ArrayPlan, source: StoredArray, destination: str
+    path: str, written: StoredArray, plan: StoredArrayPlan, source: StoredArray, destination: str
 ) -> None:
     for start, stop in sample(plan):
         expected = source.read(start, stop)
@@ -87,19 +74,7 @@ def _check_sample(
             raise _wrong(destination, what)
 
 
-def _check_all(
-    path: str,
-    written: StoredArray,
-    source: StoredArray,
-    destination: str,
-    advance: Callable[[int], object],
-) -> None:
-    found = check_array(written, source, advance)
-    if not found.ok:
-        raise _wrong(destination, " ".join(found.lines()[:2]).replace(path, "it"))
-
-
-def sample(plan: ArrayPlan) -> Iterator[tuple[int, int]]:
+def sample(plan: StoredArrayPlan) -> Iterator[tuple[int, int]]:
     """Runs of rows from the first chunk to the last, whose end is the end of the array.
 
     At most 8 runs of a mebibyte, or of a row where that is larger.

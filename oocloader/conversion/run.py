@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import errno
-import json
-import operator
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from numpy.typing import DTypeLike
 
-from oocloader.conversion.auto_codec import AUTO, Choice, choose_codec
-from oocloader.conversion.checksums import check_room
-from oocloader.conversion.encode import Codec, Format
-from oocloader.conversion.job import SourceFiles, digest, job_of
-from oocloader.conversion.options import (
-    check_flags,
-    checked_memory,
-    checked_shards,
-    checked_zarr_format,
-    shaping,
-)
-from oocloader.conversion.publish import check_destination, publish, size_of, sync
-from oocloader.conversion.read_back import Verify, check_store, checked_verify
-from oocloader.conversion.report import ConvertReport, choices
-from oocloader.conversion.sources import open_source, opened_sources, wanted_arrays
-from oocloader.conversion.store_plan import Plan, check_sources, is_text, make_plan
+from oocloader.conversion.array_names import names_of
+from oocloader.conversion.auto_codec import CodecChoice, choose_codec
+from oocloader.conversion.convert_report import ConvertReport, choices
+from oocloader.conversion.derived_rows import DerivedArray
+from oocloader.conversion.destination import Destination
+from oocloader.conversion.encode import Codec
+from oocloader.conversion.identity import SourceFiles, digest, identity_of
+from oocloader.conversion.new_array import NewArray, new_arrays
+from oocloader.conversion.options import ConvertOptions, Shape, Verify, ZarrFormat
+from oocloader.conversion.publish import publish, size_of, sync
+from oocloader.conversion.read_back import check_store
+from oocloader.conversion.sources import open_source, opened_sources
+from oocloader.conversion.store_plan import StorePlan, check_sources, make_plan
 from oocloader.conversion.verification.manifest import write_manifests
 from oocloader.conversion.workspace import (
-    Work,
+    Workspace,
     begun_codec,
     begun_nbytes,
-    made_by,
-    open_work,
+    is_made_by,
+    open_workspace,
     remove_leftover,
 )
 from oocloader.conversion.write import write_store
-from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
+from oocloader.errors import ChangedError, SettingError
 from oocloader.machine import usable_cores
-from oocloader.paths import local_path
 from oocloader.progress import bar
-from oocloader.sizes import nbytes_text
-from oocloader.stores import MEMBERS, Store, sparse_kind
-
-_NO_NAMES = frozenset(("", ".", "..", "zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
-_SUFFIXES: dict[str, Format] = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
+from oocloader.stores import Store
 
 
 def convert(
@@ -59,12 +48,12 @@ def convert(
     codec: str = "none",
     chunk_rows: int | None = None,
     shards: str | int = "auto",
-    zarr_format: int = 3,
+    zarr_format: ZarrFormat = 3,
     for_memory: str | int | None = None,
-    shape: Any = None,
-    dtype: Any = None,
+    shape: Shape | Mapping[str, Shape] | None = None,
+    dtype: DTypeLike | Mapping[str, DTypeLike] | None = None,
     lossy: bool = False,
-    axis: Any = 0,
+    axis: int | Mapping[str, int] | None = 0,
     rows: slice | str | None = None,
     shuffle: int | None = None,
     shuffle_index: str | None = None,
@@ -76,57 +65,109 @@ def convert(
 ) -> ConvertReport:
     """Write a source as a new chunked store, which appears under its name only when it is complete.
 
-    - `source`: anything `open_store` takes. `{"x": "x.npy", "y": "y.npy"}` puts several arrays of
-      equally many rows into one store. An only array without a name (`.npy`, in memory) becomes the
-      root of a Zarr store; in HDF5 it is named after the file.
-    - `destination`: ends in `.zarr`, `.h5` or `.hdf5`.
-    - `codec`: `none`, `zstd`, `gzip`, `lz4` or `blosc` (LZ4 behind a byte shuffle), with `:level` if
-      wanted. Uncompressed chunks load fastest from memory and fast disks, and each row can be read
-      alone; zstd pays where the disk is slower than zstd decodes (2 to 3 GB/s on two cores) and the
-      data gets smaller, or room counts. In HDF5, programs other than this one need the package
-      hdf5plugin for zstd, lz4 and blosc; lz4 in Zarr is not in its specification and is read by
-      zarr-python. `auto` tries them on a sample and takes the one that loads fastest here from a disk that
-      reads 1 GB/s.
-    - `chunk_rows`: rows of a chunk, for every array; else near 8 MiB, at most a thousandth of the rows,
-      but at least 64 KiB.
-    - `shards`: of Zarr format 3. `auto` packs chunks into shards where they would be more than 64 files,
-      `none` never does; a number is the rows of a shard, whole chunks.
-    - `zarr_format`: 3, or 2 for programs that read no other; that has no shards, so chunks are larger.
-    - `for_memory`: of the device that the store is to be trained on, bytes or "8GiB": chunks are a 1024th of
-      it in place of 8 MiB. `chunk_rows` goes before it.
-    - `shape`: of a raw binary file, whose values follow each other in C order; the first number may be -1.
-      `dtype` then says what they are, byte order included (`>f4`).
-    - `dtype`: to convert to. Every value must survive, else `DataError` says which does not; `lossy` lets
-      values be rounded, but never leave the range of the new dtype.
-    - `axis`: of the source that becomes the rows.
-    - `rows`: a slice, or text such as "1000:2000": rows that are taken.
-    - `shuffle`: a seed. The rows are put in a random order, the same for all arrays, which depends on the
-      seed and the number of rows alone. `shuffle_index` names an array to store it in: row i of the new
-      store is row `index[i]` of the source.
-    - `shape`, `dtype` and `axis` may be dicts by the names of arrays.
-    - `overwrite`: replace what is there once the new store is complete.
-    - `resume`: go on with a conversion that was broken off, with the same source and options; begin it
-      where there is none, and do nothing where it is complete. Without it, unfinished work is an error.
-    - `verify`: what of the new store is compared with the source, bit by bit, before it gets its name:
-      `"sample"` (eight mebibytes an array), `"full"` or `"none"`. Shapes, dtypes and size are always checked.
-    - `checksum`: store every chunk with a checksum that all readers verify, crc32c in Zarr and
-      fletcher32 in HDF5. Rows cannot be read alone then. Without it damage is found by
-      `oocloader verify`, from the manifest that every new store has.
-    - `progress`: draw a bar on stderr, if that is a terminal.
+    Parameters
+    ----------
+    source : str, os.PathLike, numpy.ndarray, list, or dict
+        Anything `open_store` takes. `{"x": "x.npy", "y": "y.npy"}` puts several arrays of equally many rows
+        into one store. An only array without a name (`.npy`, in memory) becomes the root of a Zarr store; in
+        HDF5 it is named after the file.
+    destination : str or os.PathLike
+        Path of the new store; ends in `.zarr`, `.h5` or `.hdf5`.
+    codec : str, default "none"
+        `none`, `zstd`, `gzip`, `lz4` or `blosc` (LZ4 behind a byte shuffle), with `:level` if wanted.
+        Uncompressed chunks load fastest from memory and fast disks, and each row can be read alone; zstd pays
+        where the disk is slower than zstd decodes (2 to 3 GB/s on two cores) and the data gets smaller, or
+        room counts. In HDF5, programs other than this one need the package hdf5plugin for zstd, lz4 and
+        blosc; lz4 in Zarr is not in its specification and is read by zarr-python. `auto` tries them on a
+        sample and takes the one that loads fastest here from a disk that reads 1 GB/s.
+    chunk_rows : int, optional
+        Rows of a chunk, for every array; else near 8 MiB, at most a thousandth of the rows, but at least
+        64 KiB.
+    shards : "auto", "none" or int, default "auto"
+        Of Zarr format 3. `auto` packs chunks into shards where they would be more than 64 files, `none` never
+        does; a number is the rows of a shard, whole chunks.
+    zarr_format : {3, 2}, default 3
+        2 is for programs that read no other; it has no shards, so chunks are larger.
+    for_memory : int or str, optional
+        Memory of the device that the store is to be trained on, bytes or "8GiB": chunks are a 1024th of it in
+        place of 8 MiB. `chunk_rows` goes before it.
+    shape : str, sequence of int, or dict of these by array, optional
+        Of a raw binary file, whose values follow each other in C order; the first number may be -1. `dtype`
+        then says what they are, byte order included (`>f4`).
+    dtype : numpy.dtype, str, or dict of these by array, optional
+        To convert to. Every value must survive, else `DataError` says which does not.
+    lossy : bool, default False
+        Lets values be rounded to `dtype`, but never leave its range.
+    axis : int, or dict of these by array, default 0
+        Axis of the source that becomes the rows.
+    rows : slice or str, optional
+        Rows that are taken, such as `slice(1000, 2000)` or "1000:2000".
+    shuffle : int, optional
+        A seed. The rows are put in a random order, the same for all arrays, which depends on the seed and the
+        number of rows alone.
+    shuffle_index : str, optional
+        An array to store that order in: row i of the new store is row `index[i]` of the source.
+    overwrite : bool, default False
+        Replace what is there once the new store is complete.
+    resume : bool, default False
+        Go on with a conversion that was broken off, with the same source and options; begin it where there is
+        none, and do nothing where it is complete. Without it, unfinished work is an error.
+    verify : {"sample", "full", "none"}, default "sample"
+        What of the new store is compared with the source, bit by bit, before it gets its name: eight
+        mebibytes an array, all, or nothing. Shapes, dtypes and size are always checked.
+    checksum : bool, default False
+        Store every chunk with a checksum that all readers verify, crc32c in Zarr and fletcher32 in HDF5. Rows
+        cannot be read alone then. Without it damage is found by `oocloader verify`, from the manifest that
+        every new store has.
+    progress : bool, default False
+        Draw a bar on stderr, if that is a terminal.
 
+    Returns
+    -------
+    ConvertReport
+        What was written, how large it became, and how long that took.
+
+    Raises
+    ------
+    SettingError
+        An option makes no sense, or does not fit the source or the format.
+    StoreError
+        The source cannot be read, or the destination cannot be written: it exists, its disk is full, somebody
+        else writes it, or unfinished work lies there.
+    DataError
+        A value does not survive the conversion to `dtype`, or the arrays differ in their number of rows.
+    UnsupportedArrayError
+        An array of the source cannot be loaded.
+    ChangedError
+        The source changed meanwhile.
+
+    Notes
+    -----
     The rows are copied bit by bit, with the attributes and the fill value of their array. Memory stays under
     300 MiB (400 MiB where rows are shuffled or spread over the source), whatever the size of the source,
     unless a chunk of source or destination is larger than 32 MiB. Rows that are shuffled, that another axis
     becomes, or that are spread over the source (Fortran order, chunks that hold parts of many rows) go
     through a temporary file beside the destination, as large as the rows: the source is read once.
-    Otherwise a chunk of the source is decoded at most twice. Raises `OocloaderError` children. Where it is
-    broken off, also by Ctrl-C or by a full disk, what is finished is kept beside the destination for
-    `resume=True`, and the error says so; of arrays in memory nothing is kept.
+    Otherwise a chunk of the source is decoded at most twice.
+
+    Where it is broken off, also by Ctrl-C or by a full disk, what is finished stays beside the destination
+    for `resume=True`, and the error says so; of arrays in memory nothing stays.
+
+    Examples
+    --------
+    >>> import numpy as np, oocloader as ooc, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> report = ooc.convert({"x": np.zeros((1000, 64, 64), "f4")}, f"{folder}/train.zarr", codec="zstd:3")
+    >>> report.rows, report.bytes_in, report.codec
+    (1000, 16384000, 'zstd:3')
     """
     started = time.perf_counter()
-    check_flags(lossy=lossy, overwrite=overwrite, resume=resume, checksum=checksum, progress=progress)
-    verify = checked_verify(verify)
-    asked = shaping(
+    options = ConvertOptions(
+        codec=codec,
+        chunk_rows=chunk_rows,
+        shards=shards,
+        zarr_format=zarr_format,
+        for_memory=for_memory,
         shape=shape,
         dtype=dtype,
         lossy=lossy,
@@ -134,308 +175,183 @@ def convert(
         rows=rows,
         shuffle=shuffle,
         shuffle_index=shuffle_index,
+        overwrite=overwrite,
+        resume=resume,
+        verify=verify,
+        checksum=checksum,
+        progress=progress,
     )
-    choice = (
-        None if codec == AUTO else Choice(Codec.parse(codec), "as asked for" if codec != "none" else _RAW)
-    )
-    options = {
-        "codec": AUTO if choice is None else str(choice.codec),
-        "chunk_rows": chunk_rows,
-        "shards": shards,
-        "zarr_format": zarr_format,
-        "for_memory": for_memory,
-        "shape": shape,
-        "dtype": dtype,
-        "lossy": lossy,
-        "axis": axis,
-        "rows": rows,
-        "shuffle": shuffle,
-        "shuffle_index": shuffle_index,
-        "checksum": bool(checksum),
-    }
-    path = _checked_path(destination)
-    real = os.path.realpath(path)
-    begun = begun_codec(real) if resume and choice is None else None
-    if begun is not None:
-        choice = Choice(Codec.parse(begun), "chosen when the conversion was begun")
-    store_format = _format_of(path)
-    chunk_rows = _checked_rows(chunk_rows)
-    packing, version = checked_shards(shards), checked_zarr_format(zarr_format)
-    if checksum and version == 2:
-        raise SettingError(
-            "checksum: Zarr format 2 has no place for a checksum behind its compressor; "
-            "leave out zarr_format=2"
-        )
-    memory, cores = checked_memory(for_memory), usable_cores()
-    with open_source(source, asked) as store:
-        nameless = asked.shapes.every is not None or _is_nameless(source)
-        names = _new_names(store, at_root=store_format == "zarr" and nameless and shuffle_index is None)
-        _check_names((*names, *(() if shuffle_index is None else (shuffle_index,))), store_format)
-        check_sources((store.arrays[name] for name in names.values()), where=store.path)
-        wanted = wanted_arrays(store, names, asked)
-        if choice is None:
-            choice = choose_codec(
-                wanted.values(), store_format=store_format, chunk_rows=chunk_rows, cores=cores
-            )
-        shuffled = asked.shuffle is not None
-        plan = make_plan(
-            {new: (one.info, one.reading(shuffled=shuffled)) for new, one in wanted.items()},
-            store_format=store_format,
-            codec=choice.codec,
-            chunk_rows=chunk_rows,
-            cores=cores,
-            shards=packing,
-            zarr_format=version,
-            for_memory=memory,
-            fills={new: one.fill for new, one in wanted.items()},
-        )
-        plan = dataclasses.replace(plan, checksum=bool(checksum))
-        check_room(plan)
-        if plan.warning:
-            warnings.warn(f"{path}: {plan.warning}", UserWarning, stacklevel=2)
-        arrays = {new: one.array for new, one in wanted.items() if one.array is not None}
-        files = SourceFiles.of(arrays.values())
-        if resume and files is None:
-            raise SettingError(
-                "resume: arrays in memory cannot be told from others, so nothing is kept of them; save them"
-                " (np.save) and convert the file"
-            )
-        temporary = sum(one.scratch_nbytes(shuffled=shuffled) for one in wanted.values())
-        job = job_of(files, arrays, plan, options)
-        told = tuple(
-            choices(
-                plan,
-                chunks=_chunks_words(chunk_rows, memory),
-                codec=choice.why,
-                temporary_nbytes=temporary,
-            )
-        )
-        if resume and job is not None and os.path.lexists(real) and made_by(real, job):
-            remove_leftover(real, job)
-            return _report(
-                path, plan, size_of(path), _Times.all_at(started), verify, told, kept_nbytes=plan.nbytes
-            )
-        room = plan.needed_nbytes + temporary - (begun_nbytes(real) if resume else 0)
-        real = check_destination(path, overwrite=overwrite, needed_nbytes=room)
-        pieces = sum(array.pieces for array in plan.arrays)
-        with (
-            _explained(path, plan),
-            opened_sources(wanted, plan, asked, folder=os.path.dirname(real), cores=cores) as sources,
-            open_work(real, job, resume=resume, overwrite=overwrite, pieces=pieces) as work,
-            _explained(path, plan),
-            _source_watched(files, work),
-        ):
-            unchanged = files.check if files is not None and files.few else _nothing
-            with bar(plan.nbytes + temporary, shown=progress) as shown:
-                stored = write_store(work, plan, sources, advance=shown.update, check_source=unchanged)
-            written = time.perf_counter()
-            with bar(plan.nbytes, shown=progress and verify == "full") as shown:
-                check_store(
-                    work.store,
-                    plan,
-                    sources,
-                    least_nbytes=stored.nbytes,
-                    destination=path,
-                    verify=verify,
-                    advance=shown.update,
-                )
-            write_manifests(work.store, plan.store_format, stored.manifests, job=digest(job))
-            checked = time.perf_counter()
-            sync(work.store)
-            bytes_out = size_of(work.store)
-            if files is not None:
-                files.check()
-            if work.journal is not None:
-                work.journal.rename()
-            publish(work.store, real, overwrite=overwrite)
-    times = _Times(started, written, checked, time.perf_counter())
-    return _report(path, plan, bytes_out, times, verify, told, kept_nbytes=stored.kept_nbytes)
+    target = Destination.parsed(destination)
+    with open_source(source, options) as store:
+        conversion = _plan(store, source, target, options)
+        if conversion.plan.warning:
+            warnings.warn(f"{target.path}: {conversion.plan.warning}", UserWarning, stacklevel=2)
+        done = conversion.adopt_complete_store() or conversion.carry_out()
+    return conversion.report(done, started)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Times:
-    """When each part of the work was done, as `time.perf_counter` has it."""
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What carrying out came to, and when each part of it was done, as `time.perf_counter` has it."""
 
-    started: float
+    bytes_out: int
+    resumed_nbytes: int
     written: float
     checked: float
     finished: float
 
-    @classmethod
-    def all_at(cls, started: float) -> _Times:
-        return cls(started, started, started, time.perf_counter())
 
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """All that is decided before anything is written.
 
-def _report(
-    path: str,
-    plan: Plan,
-    bytes_out: int,
-    times: _Times,
-    verify: Verify,
-    told: tuple[str, ...],
-    *,
-    kept_nbytes: int,
-) -> ConvertReport:
-    return ConvertReport(
-        destination=path,
-        format=plan.store_format,
-        codec=str(plan.codec),
-        arrays=tuple(array.name for array in plan.arrays),
-        rows=plan.rows,
-        bytes_in=plan.nbytes,
-        bytes_out=bytes_out,
-        bytes_resumed=kept_nbytes,
-        verify=verify,
-        seconds=times.finished - times.started,
-        seconds_writing=times.written - times.started,
-        seconds_checking=times.checked - times.written,
-        seconds_syncing=times.finished - times.checked,
-        choices=told,
-    )
+    - `arrays`: by their new names; `files`: those of the source, `None` where it is in memory
+    - `identity`: what tells it from others, `None` where that cannot be told
+    """
+
+    options: ConvertOptions
+    target: Destination
+    arrays: Mapping[str, NewArray]
+    plan: StorePlan
+    files: SourceFiles | None
+    identity: dict[str, Any] | None
+    why_codec: str
+    cores: int
+
+    @property
+    def temporary_nbytes(self) -> int:
+        return sum(array.scratch_nbytes for array in self.arrays.values())
+
+    def adopt_complete_store(self) -> _Done | None:
+        """Where this conversion is to be resumed, and is complete: what it came to."""
+        real = self.target.real
+        if not self.options.resume or self.identity is None or not os.path.lexists(real):
+            return None
+        if not is_made_by(real, self.identity):
+            return None
+        remove_leftover(real, self.identity)
+        now = time.perf_counter()
+        return _Done(size_of(self.target.path), self.plan.nbytes, now, now, now)
+
+    def carry_out(self) -> _Done:
+        """Write the store, check it, and give it its name."""
+        options, plan, target = self.options, self.plan, self.target
+        begun = begun_nbytes(target.real) if options.resume else 0
+        needed_nbytes = plan.needed_nbytes + self.temporary_nbytes - begun
+        target.check(overwrite=options.overwrite, needed_nbytes=needed_nbytes)
+        with (
+            target.explained(plan.nbytes),
+            opened_sources(self.arrays, plan, options, folder=target.folder, cores=self.cores) as sources,
+            open_workspace(
+                target.real,
+                self.identity,
+                resume=options.resume,
+                overwrite=options.overwrite,
+                pieces=sum(array.pieces for array in plan.arrays),
+            ) as space,
+            target.explained(plan.nbytes),
+            self._source_watched(space),
+        ):
+            return self._write(space, sources)
+
+    def _write(self, space: Workspace, sources: Mapping[str, DerivedArray]) -> _Done:
+        options, plan, files = self.options, self.plan, self.files
+        check_source = files.check if files is not None and files.few else _nothing
+        with bar(plan.nbytes + self.temporary_nbytes, shown=options.progress) as shown:
+            stored = write_store(space, plan, sources, advance=shown.update, check_source=check_source)
+        written = time.perf_counter()
+        with bar(plan.nbytes, shown=options.progress and options.verify == "full") as shown:
+            check_store(
+                space.store,
+                plan,
+                sources,
+                least_nbytes=stored.nbytes,
+                destination=self.target.path,
+                verify=options.verify,
+                advance=shown.update,
+            )
+        write_manifests(space.store, plan.store_format, stored.manifests, digest=digest(self.identity))
+        checked = time.perf_counter()
+        sync(space.store)
+        bytes_out = size_of(space.store)
+        if files is not None:
+            files.check()
+        if space.journal is not None:
+            space.journal.rename()
+        publish(space.store, self.target.real, overwrite=options.overwrite)
+        return _Done(bytes_out, stored.resumed_nbytes, written, checked, time.perf_counter())
+
+    @contextlib.contextmanager
+    def _source_watched(self, space: Workspace) -> Iterator[None]:
+        """Where the source changed, what is finished stays if every piece is known to be older."""
+        try:
+            yield
+        except ChangedError:
+            space.is_resumable = self.files is not None and self.files.few
+            if self.files is not None:
+                # Whoever reads it advises to open it again.
+                self.files.check()
+            raise
+
+    def report(self, done: _Done, started: float) -> ConvertReport:
+        return ConvertReport(
+            destination=self.target.path,
+            format=self.plan.store_format,
+            codec=str(self.plan.codec),
+            arrays=tuple(array.name for array in self.plan.arrays),
+            rows=self.plan.rows,
+            bytes_in=self.plan.nbytes,
+            bytes_out=done.bytes_out,
+            bytes_resumed=done.resumed_nbytes,
+            verify=self.options.verify,
+            seconds=done.finished - started,
+            seconds_writing=done.written - started,
+            seconds_checking=done.checked - done.written,
+            seconds_syncing=done.finished - done.checked,
+            choices=tuple(choices(self.plan, self.options, self.why_codec, self.temporary_nbytes)),
+        )
 
 
 def _nothing() -> None:
     pass
 
 
-@contextlib.contextmanager
-def _source_watched(files: SourceFiles | None, work: Work) -> Iterator[None]:
-    """Where the source changed, keep what is finished only if every piece is known to be older than that."""
-    try:
-        yield
-    except ChangedError:
-        work.keep = files is not None and files.few
-        if files is not None:
-            # Whoever reads it advises to open it again.
-            files.check()
-        raise
-
-
-_RAW = "not compressed, which loads fastest from memory and fast disks"
-
-
-def _chunks_words(chunk_rows: int | None, for_memory: int | None) -> str:
-    if chunk_rows is not None:
-        return "as asked for"
-    aim = "8 MiB" if for_memory is None else f"a 1024th of the {for_memory / 2**30:.3g} GiB of the device"
-    return f"near {aim}, at most a thousandth of the rows, at least 64 KiB"
-
-
-def _checked_path(destination: str | os.PathLike[str]) -> str:
-    try:
-        path = os.fspath(destination)
-    except TypeError:
-        path = ""
-    if not path:
-        raise SettingError(f"destination: expected a path, got {destination!r}")
-    local = local_path(path, remedy="write the store to this machine and copy it there")
-    return local.rstrip(os.sep) or os.sep
-
-
-def _format_of(path: str) -> Format:
-    suffix = os.path.splitext(path)[1].lower()
-    found = _SUFFIXES.get(suffix)
-    if found is None:
+def _plan(store: Store, source: Any, target: Destination, options: ConvertOptions) -> _Conversion:
+    """Decide all of it. Raises `OocloaderError` children where something does not fit."""
+    cores = usable_cores()
+    names = names_of(store, source, options, target.store_format)
+    check_sources((store.arrays[name] for name in names.values()), where=store.path)
+    arrays = new_arrays(store, names, options)
+    choice = _codec_of(options, target, arrays, cores)
+    plan = make_plan(
+        {new: (array.info, array.reading) for new, array in arrays.items()},
+        options,
+        store_format=target.store_format,
+        codec=choice.codec,
+        cores=cores,
+        fills={new: array.fill for new, array in arrays.items()},
+    )
+    sources = {new: array.array for new, array in arrays.items() if array.array is not None}
+    files = SourceFiles.of(sources.values())
+    if options.resume and files is None:
         raise SettingError(
-            f"{path}: the ending says which format to write, .zarr, .h5 or .hdf5; got {suffix or 'none'!r}",
-            file=path,
+            "resume: arrays in memory cannot be told from others, so nothing is kept of them; save them"
+            " (np.save) and convert the file"
         )
-    return found
+    identity = identity_of(files, sources, plan, options.recorded)
+    return _Conversion(options, target, arrays, plan, files, identity, choice.why, cores)
 
 
-def _checked_rows(chunk_rows: int | None) -> int | None:
-    if chunk_rows is None:
-        return None
-    try:
-        rows = operator.index(chunk_rows)
-    except TypeError:
-        rows = 0
-    if rows < 1:
-        raise SettingError(f"chunk_rows: expected a whole number of at least 1, got {chunk_rows!r}")
-    return rows
-
-
-def _check_names(names: Sequence[str], store_format: Format) -> None:
-    """Raise `SettingError` where the format has no place for arrays of these names."""
-    for name in names:
-        _check_name(name, store_format)
-        for at in (at for at, letter in enumerate(name) if letter == "/"):
-            if name[:at] in names:
-                raise SettingError(
-                    f"{name!r} cannot be the name of an array beside {name[:at]!r}, which is no group but an"
-                    " array too; rename one of them"
-                )
-    for group in {name.rpartition("/")[0] for name in names} - {""}:
-        if sparse_kind({}, [name.removeprefix(f"{group}/") for name in names]):
-            raise SettingError(
-                f"{', '.join(repr(f'{group}/{member}') for member in MEMBERS)}: a group of arrays with these"
-                " names is taken for a sparse matrix, and is not loaded; rename one of them"
-            )
-
-
-def _check_name(name: str, store_format: Format) -> None:
-    """Refuse a name that is no path of groups, no text, or that Zarr keeps its metadata under."""
-    parts = name.split("/")
-    # zarr-python takes a backslash for a slash.
-    wrong = "\0" in name or ("\\" in name and store_format == "zarr") or not is_text(name)
-    if name and (wrong or any(part in _NO_NAMES for part in parts)):
-        raise SettingError(
-            f"{name!r} cannot be the name of an array: use letters, digits, '_', '-' and '.', "
-            "and '/' between the names of groups"
-        )
-
-
-def _new_names(store: Store, *, at_root: bool) -> dict[str, str]:
-    """Names in the new store -> names in the source; an only array `at_root` of a Zarr store is called ""."""
-    names = list(store.arrays)
-    if not names:
-        raise StoreError(f"{store.path}: holds no arrays, so there is nothing to convert", file=store.path)
-    return {"": names[0]} if at_root and len(names) == 1 else {name: name for name in names}
-
-
-def _is_nameless(source: Any) -> bool:
-    if isinstance(source, str | os.PathLike):
-        path = os.fsdecode(source)
-        return path.lower().endswith(".npy") or _is_nameless_folder(os.path.expanduser(path))
-    if isinstance(source, list | tuple):
-        return all(_is_nameless(part) for part in source)
-    return isinstance(source, np.ndarray)
-
-
-def _is_nameless_folder(path: str) -> bool:
-    """Whether a folder is a Zarr array at the root, or `.npy` parts, rather than a Zarr group."""
-    if not os.path.isdir(path):
-        return False
-    names = os.listdir(path)
-    if "zarr.json" in names:
-        with open(os.path.join(path, "zarr.json"), "rb") as file:
-            return bool(json.load(file)["node_type"] == "array")
-    return ".zarray" in names or any(name.endswith(".npy") for name in names)
-
-
-_NO_SPACE = {
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "no space left within the disk quota",
-    errno.EFBIG: "no space: the file would outgrow the limit for files (ulimit -f, or the file system's)",
-}
-
-
-@contextlib.contextmanager
-def _explained(path: str, plan: Plan) -> Iterator[None]:
-    """Turn what the system or a library says about writing into one line that names the destination."""
-    try:
-        yield
-    except OocloaderError:
-        raise
-    except (OSError, RuntimeError) as error:
-        code = error.errno if isinstance(error, OSError) else None
-        reason = _NO_SPACE.get(code or 0)
-        if reason is not None:
-            what = (
-                f"{reason}; {nbytes_text(plan.nbytes)} of rows were to be written;"
-                " free some or choose another disk"
-            )
-        else:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            what = f"cannot be written: {said.splitlines()[0]}"
-        raise StoreError(f"{path}: {what}", file=path) from error
+def _codec_of(
+    options: ConvertOptions, target: Destination, arrays: Mapping[str, NewArray], cores: int
+) -> CodecChoice:
+    if options.parsed_codec is not None:
+        raw = options.parsed_codec.raw
+        why = "not compressed, which loads fastest from memory and fast disks" if raw else "as asked for"
+        return CodecChoice(options.parsed_codec, why)
+    begun = begun_codec(target.real) if options.resume else None
+    if begun is not None:
+        return CodecChoice(Codec.parse(begun), "chosen when the conversion was begun")
+    return choose_codec(
+        arrays.values(), store_format=target.store_format, chunk_rows=options.chunk_rows, cores=cores
+    )

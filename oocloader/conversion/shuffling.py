@@ -7,20 +7,22 @@ rows in their new order. Each byte of the source is read once, written once and 
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 
 import numpy as np
 
 from oocloader.conversion.derived_rows import Advance, Rows
-from oocloader.conversion.scratch import Scratch
-from oocloader.conversion.thread_steps import Work, in_steps
-from oocloader.errors import ClosedError
+from oocloader.conversion.scratch import SpooledRows, TwoBuffers
 from oocloader.order import STORED, RandomPermutation
 from oocloader.sizes import nbytes_of_row
 
 # Rows that are read at once in the first pass: larger runs come to each bucket from more of them.
 BLOCK_NBYTES = 32 << 20
 _MOST_BLOCK_ROWS = 1 << 20
+
+# First row of a block, where its rows go in each bucket, and where those of the block behind it go.
+_Block = tuple[int, "Future[np.ndarray]", "Future[np.ndarray]"]
 
 
 def order_of(rows: int, seed: int) -> RandomPermutation:
@@ -29,7 +31,7 @@ def order_of(rows: int, seed: int) -> RandomPermutation:
     return RandomPermutation(seed, 0, rows, domain=STORED)
 
 
-class ShuffledRows:
+class ShuffledRows(SpooledRows[_Block]):
     """The rows of `rows`, `shape` and `dtype`, in the order of a permutation.
 
     - `bucket_rows`: places of a bucket. Reading whole buckets from their start is cheapest.
@@ -47,88 +49,51 @@ class ShuffledRows:
         folder: str,
         threads: int,
     ) -> None:
+        super().__init__(folder, dtype=dtype, threads=threads)
         self._rows = rows
         self._order = order
         self._shape = shape
-        self._dtype = dtype
         self._row_nbytes = nbytes_of_row(shape, dtype)
         self._bucket_rows = bucket_rows
-        self._folder = folder
-        self._threads = threads
-        self._scratch: Scratch | None = None
-        self._ready = False
-        self._closed = False
-        self._lock = threading.Lock()
+        self._block_rows = max(1, min(BLOCK_NBYTES // self._row_nbytes, _MOST_BLOCK_ROWS, shape[0]))
 
     def prepare(self, advance: Advance) -> None:
-        """Read the whole source, once."""
         self._rows.prepare(advance)
-        with self._lock:
-            if self._ready:
-                return
-            self._check_open()
-            self._scratch = Scratch(self._folder)
-            self._throw(self._scratch, advance)
-            self._ready = True
+        super().prepare(advance)
 
-    def _throw(self, scratch: Scratch, advance: Advance) -> None:
-        rows, size = self._shape[0], self._bucket_rows
-        block_rows = max(1, min(BLOCK_NBYTES // self._row_nbytes, _MOST_BLOCK_ROWS, rows))
-        blocks = -(-rows // block_rows)
-        # Rows of a bucket lie in the order of the source, whichever thread is first: blocks take their
-        # places in turn.
-        filled = np.arange(-(-rows // size), dtype=np.int64) * size
-        turn = threading.Condition()
-        next_block = 0
-        given_up = False
+    def _buffer_shape(self) -> tuple[int, ...]:
+        return (self._block_rows, *self._shape[1:])
 
-        def in_turn(number: int, counts: np.ndarray) -> np.ndarray:
-            nonlocal next_block
-            with turn:
-                turn.wait_for(lambda: next_block == number or given_up)
-                if given_up:
-                    raise ClosedError("the conversion was given up")
-                places = filled.copy()
-                filled[:] += counts
-                next_block += 1
-                turn.notify_all()
-            return places
+    def _parts(self) -> Iterator[_Block]:
+        # Rows of a bucket lie in the order of the source, whichever thread is first: each block says where
+        # the one behind it goes on.
+        places: Future[np.ndarray] = Future()
+        places.set_result(np.arange(0, self._shape[0], self._bucket_rows))
+        for start in range(0, self._shape[0], self._block_rows):
+            following: Future[np.ndarray] = Future()
+            yield start, places, following
+            places = following
 
-        def give_up() -> None:
-            nonlocal given_up
-            with turn:
-                given_up = True
-                turn.notify_all()
-
-        def make_work() -> Work:
-            found = np.empty((block_rows, *self._shape[1:]), self._dtype)
-            sorted_rows = np.empty_like(found)
-
-            def work(number: int) -> int:
-                start = number * block_rows
-                count = min(block_rows, rows - start)
-                try:
-                    self._check_open()
-                    bucket = self._order.places(start, start + count) // size
-                    by_bucket = np.argsort(bucket, kind="stable")
-                    counts = np.bincount(bucket, minlength=len(filled))
-                    places = in_turn(number, counts)
-                except BaseException:
-                    give_up()
-                    raise
-                self._rows.read(start, start + count, found[:count])
-                np.take(found[:count], by_bucket, axis=0, out=sorted_rows[:count], mode="clip")
-                ends = np.cumsum(counts)
-                used = np.flatnonzero(counts)
-                for end, n, place in zip(
-                    ends[used].tolist(), counts[used].tolist(), places[used].tolist(), strict=True
-                ):
-                    scratch.write(sorted_rows[end - n : end], place * self._row_nbytes)
-                return count * self._row_nbytes
-
-            return work
-
-        in_steps(blocks, make_work, threads=self._threads, advance=advance)
+    def _lay_aside(self, part: _Block, memory: TwoBuffers) -> int:
+        """Read a block and lay its rows into their buckets."""
+        start, places, following = part
+        stop = min(start + self._block_rows, self._shape[0])
+        try:
+            bucket = self._order.places(start, stop) // self._bucket_rows
+            counts = np.bincount(bucket, minlength=-(-self._shape[0] // self._bucket_rows))
+            following.set_result(places.result() + counts)
+        except BaseException as error:
+            following.set_exception(error)
+            raise
+        found, sorted_rows = memory.first[: stop - start], memory.second[: stop - start]
+        by_bucket = np.argsort(bucket, kind="stable")
+        self._rows.read(start, stop, found)
+        np.take(found, by_bucket, axis=0, out=sorted_rows, mode="clip")
+        used = np.flatnonzero(counts)
+        runs = np.cumsum(counts)[used], counts[used], places.result()[used]
+        for end, count, place in zip(*(run.tolist() for run in runs), strict=True):
+            self._scratch.write(sorted_rows[end - count : end], place * self._row_nbytes)
+        return found.nbytes
 
     def read(self, start: int, stop: int, out: np.ndarray) -> None:
         """Fill `out` with the rows that come to places `start:stop`."""
@@ -140,27 +105,18 @@ class ShuffledRows:
             self._read_bucket(first, last, lo, hi, out[lo - start : hi - start])
 
     def _read_bucket(self, first: int, last: int, lo: int, hi: int, out: np.ndarray) -> None:
-        scratch = self._scratch
-        assert scratch is not None
-        self._check_open()
         # Rows lie in the order of the source: the rank of each place's row is where it lies.
         ranks = np.empty(last - first, np.int64)
         ranks[np.argsort(self._order.stretch(first, last), kind="stable")] = np.arange(last - first)
         wanted = ranks[lo - first : hi - first]
         low, high = int(wanted.min()), int(wanted.max()) + 1
         found = np.empty((high - low, *self._shape[1:]), self._dtype)
-        scratch.read(found, (first + low) * self._row_nbytes)
+        self._scratch.read(found, (first + low) * self._row_nbytes)
         np.take(found, wanted - low, axis=0, out=out, mode="clip")
 
     def close(self) -> None:
-        self._closed = True
         self._rows.close()
-        if self._scratch is not None:
-            self._scratch.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the conversion was given up")
+        super().close()
 
 
 class OrderRows:

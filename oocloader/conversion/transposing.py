@@ -10,15 +10,12 @@ read once more.
 from __future__ import annotations
 
 import math
-import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from oocloader.conversion.derived_rows import Advance
-from oocloader.conversion.scratch import Scratch
-from oocloader.conversion.thread_steps import Work, in_steps
-from oocloader.errors import ClosedError
+from oocloader.conversion.scratch import SpooledRows, TwoBuffers
 from oocloader.reading import (
     Box,
     BoxReader,
@@ -29,7 +26,6 @@ from oocloader.reading import (
     in_order,
     within_rows,
 )
-from oocloader.sizes import nbytes_of_row
 
 # Smaller boxes mean smaller runs of bytes in the temporary file.
 BOX_NBYTES = 32 << 20
@@ -38,7 +34,7 @@ _TILE_ROWS, _TILE_COLUMNS = 256, 384
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _SpooledBox:
     """A box of the source and where it lies in the temporary file, its rows first.
 
     - `reader`, `box`: what reads it
@@ -56,116 +52,78 @@ class _Kept:
     axes: tuple[int, ...]
 
 
-class TransposedRows:
+class TransposedRows(SpooledRows[_SpooledBox]):
     """Rows of an array along `axis`, from `start` on, by way of a temporary file in `folder`.
 
-    `shape` and `dtype` are those of the rows that are given out; `threads` read the source.
+    `shape` is that of the rows that are given out; `threads` read the source.
     """
 
     def __init__(
-        self,
-        reader: RowReader,
-        *,
-        axis: int,
-        start: int,
-        shape: tuple[int, ...],
-        folder: str,
-        threads: int,
+        self, reader: RowReader, *, axis: int, start: int, shape: tuple[int, ...], folder: str, threads: int
     ) -> None:
+        super().__init__(folder, dtype=reader.dtype, threads=threads)
         self._axis = axis
-        self._dtype = reader.dtype
-        self._shape = shape
-        self._row_nbytes = nbytes_of_row(shape, reader.dtype)
-        self._folder = folder
-        self._threads = threads
-        self._kept: list[_Kept] = []
-        at = 0
-        for part, box, shift in boxes_of(reader, most_nbytes=BOX_NBYTES):
-            # Boxes of parts that are joined count rows from the part's first.
-            moved_by = (start - shift) if axis == 0 else start
-            found = within_rows(box, axis, moved_by, moved_by + shape[0])
-            if found is None:
-                continue
-            lengths = box_shape(found)
-            row_nbytes = math.prod(lengths) // lengths[axis] * reader.dtype.itemsize
-            dest = list(found)
-            if axis != 0:
-                dest[0] = slice(found[0].start + shift, found[0].stop + shift)
-            rows = dest.pop(axis)
-            self._kept.append(
-                _Kept(
-                    reader=part,
-                    box=found,
-                    start=rows.start - moved_by,
-                    stop=rows.stop - moved_by,
-                    across=tuple(dest),
-                    offset=at,
-                    row_nbytes=row_nbytes,
-                    axes=tuple(n - (n > axis) for n in part.chunk_geometry.order if n != axis),
-                )
-            )
-            at += math.prod(lengths) * reader.dtype.itemsize
-        self._scratch: Scratch | None = None
-        self._ready = False
-        self._closed = False
-        self._lock = threading.Lock()
+        self._boxes = list(_spooled_boxes(reader, axis, start, shape[0]))
 
-    def prepare(self, advance: Advance) -> None:
-        """Read the whole source, once."""
-        with self._lock:
-            if self._ready:
-                return
-            self._check_open()
-            self._scratch = Scratch(self._folder)
-            in_steps(len(self._kept), self._make_work, threads=self._threads, advance=advance)
-            self._ready = True
+    def _parts(self) -> list[_SpooledBox]:
+        return self._boxes
 
-    def _make_work(self) -> Work:
-        scratch = self._scratch
-        assert scratch is not None
-        most = max(math.prod(box_shape(kept.box)) for kept in self._kept)
-        found, turned = np.empty(most, self._dtype), np.empty(most, self._dtype)
+    def _buffer_shape(self) -> tuple[int, ...]:
+        return (max(math.prod(box_shape(spooled.box)) for spooled in self._boxes),)
 
-        def work(number: int) -> int:
-            self._check_open()
-            kept = self._kept[number]
-            order = kept.reader.chunk_geometry.order
-            lengths = in_order(box_shape(kept.box), order)
-            count = math.prod(lengths)
-            values = found[:count].reshape(lengths)
-            kept.reader.read_box(kept.box, values)
-            at = order.index(self._axis)
-            if at > 0:
-                rows_first = np.moveaxis(values, at, 0)
-                turn(rows_first, turned[:count].reshape(rows_first.shape))
-            scratch.write((turned if at > 0 else found)[:count], kept.offset)
-            return count * self._dtype.itemsize
-
-        return work
+    def _lay_aside(self, part: _SpooledBox, memory: TwoBuffers) -> int:
+        """Read a box and lay it aside, rows first."""
+        order = part.reader.chunk_geometry.order
+        lengths = in_order(box_shape(part.box), order)
+        count = math.prod(lengths)
+        values, turned = memory.first[:count].reshape(lengths), memory.second[:count]
+        part.reader.read_box(part.box, values)
+        at = order.index(self._axis)
+        if at > 0:
+            rows_first = np.moveaxis(values, at, 0)
+            turn(rows_first, turned.reshape(rows_first.shape))
+        self._scratch.write(turned if at > 0 else values, part.offset)
+        return values.nbytes
 
     def read(self, start: int, stop: int, out: np.ndarray) -> None:
         """Fill `out` with rows `start:stop`."""
         self.prepare(lambda nbytes: None)
-        scratch = self._scratch
-        assert scratch is not None
-        for kept in self._kept:
-            lo, hi = max(start, kept.start), min(stop, kept.stop)
+        for spooled in self._boxes:
+            lo, hi = max(start, spooled.start), min(stop, spooled.stop)
             if lo >= hi:
                 continue
-            lengths = in_order(box_shape(kept.across), kept.axes)
-            found = np.empty((hi - lo, *lengths), self._dtype)
-            scratch.read(found, kept.offset + (lo - kept.start) * kept.row_nbytes)
-            placed = found.transpose(0, *(1 + kept.axes.index(axis) for axis in range(len(kept.axes))))
-            out[(slice(lo - start, hi - start), *kept.across)] = placed
+            rows = np.empty((hi - lo, *in_order(box_shape(spooled.across), spooled.axes)), self._dtype)
+            self._scratch.read(rows, spooled.offset + (lo - spooled.start) * spooled.row_nbytes)
+            axes = (1 + spooled.axes.index(axis) for axis in range(len(spooled.axes)))
+            out[(slice(lo - start, hi - start), *spooled.across)] = rows.transpose(0, *axes)
 
-    def close(self) -> None:
-        self._closed = True
-        if self._scratch is not None:
-            self._scratch.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the conversion was given up")
+def _spooled_boxes(reader: RowReader, axis: int, start: int, rows: int) -> Iterator[_SpooledBox]:
+    """The boxes that hold rows `start` on along `axis`, one behind the other in the temporary file."""
+    offset = 0
+    for part, box, shift in boxes_of(reader, most_nbytes=BOX_NBYTES):
+        # Boxes of parts that are joined count rows from the part's first.
+        moved_by = start - shift if axis == 0 else start
+        within = within_rows(box, axis, moved_by, moved_by + rows)
+        if within is None:
+            continue
+        lengths = box_shape(within)
+        nbytes = math.prod(lengths) * reader.dtype.itemsize
+        across = list(within)
+        if axis != 0:
+            across[0] = slice(within[0].start + shift, within[0].stop + shift)
+        along = across.pop(axis)
+        yield _SpooledBox(
+            reader=part,
+            box=within,
+            start=along.start - moved_by,
+            stop=along.stop - moved_by,
+            across=tuple(across),
+            offset=offset,
+            row_nbytes=nbytes // lengths[axis],
+            axes=tuple(n - (n > axis) for n in part.chunk_geometry.order if n != axis),
+        )
+        offset += nbytes
 
 
 def boxes_of(reader: RowReader, *, most_nbytes: int) -> list[tuple[BoxReader, Box, int]]:

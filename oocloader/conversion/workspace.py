@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oocloader.conversion.job import difference, digest
-from oocloader.conversion.journal import Begun, Finished, Journal
+from oocloader.conversion.identity import difference, digest
+from oocloader.conversion.journal import FinishedPiece, Journal, JournalContents
 from oocloader.conversion.publish import DiscardedError, remove, size_of
-from oocloader.conversion.verification.manifest import job_of
+from oocloader.conversion.verification.manifest import digest_in
 from oocloader.errors import ChangedError, OocloaderError, StoreError
 from oocloader.local_files import is_at, try_lock
 
@@ -20,140 +20,129 @@ _JOURNAL, _STORE = "journal", "store"
 
 
 @dataclass(slots=True)
-class Work:
-    """Work on one destination.
+class Workspace:
+    """Where the store for one destination grows.
 
     - `store`: where the new store is written.
-    - `journal`: told of every piece that is finished; `None` where the work cannot be taken up again.
+    - `journal`: of every piece that is finished; `None` where the work cannot be taken up again.
     - `finished`: pieces finished before, in order; `rebooted`: the machine was started anew since.
-    - `keep`: whether what is finished stays where the work is broken off.
+    - `is_resumable`: whether what is finished stays where the work is broken off.
     - `total_pieces`: of all arrays, finished or not.
     """
 
     store: str
     journal: Journal | None
-    finished: tuple[Finished, ...] = ()
+    finished: tuple[FinishedPiece, ...] = ()
     rebooted: bool = False
-    keep: bool = True
+    is_resumable: bool = True
     total_pieces: int = 0
 
 
-def work_folder(destination: str) -> str:
+def workspace_folder(destination: str) -> str:
     """Where the work on a destination lies."""
     folder, name = os.path.split(destination)
     return os.path.join(folder, f".{name}.oocloader")
 
 
 @contextlib.contextmanager
-def open_work(
-    destination: str, job: Mapping[str, Any] | None, *, resume: bool, overwrite: bool, pieces: int
-) -> Iterator[Work]:
+def open_workspace(
+    destination: str, identity: Mapping[str, Any] | None, *, resume: bool, overwrite: bool, pieces: int
+) -> Iterator[Workspace]:
     """Begin the work on `destination` (a real path), or go on with it.
 
-    Where it is left by an error, or by a signal, what is finished is kept, and the error says so. Where it
-    is done, where nothing is finished yet, and where `job` is `None`, nothing is left.
+    Where it is left by an error, or by a signal, what is finished stays, and the error says so. Where it
+    is done, where nothing is finished yet, and where `identity` is `None`, nothing is left.
 
     Raises `StoreError` where somebody else works on the destination, where unfinished work lies there and
-    `resume` is false, or where that work is another job than this one.
+    `resume` is false, or where that work is another conversion than this one.
     """
-    folder = work_folder(destination)
+    folder = workspace_folder(destination)
     fd, locked = _lock(folder, destination)
-    journal = Journal(fd)
-    try:
-        work = Work(os.path.join(folder, _STORE), None if job is None else journal, total_pieces=pieces)
-        _take_up(work, journal, job, folder, destination, resume=resume, locked=locked)
+    with contextlib.closing(Journal(fd)) as journal:
+        space = Workspace(os.path.join(folder, _STORE), None if identity is None else journal)
+        space.total_pieces = pieces
+        begun = journal.read()
+        if begun is None or (not begun.finished and locked) or _is_renamed(begun, space.store):
+            remove(space.store)
+            journal.begin({} if identity is None else identity)
+        else:
+            _check_same(begun, identity, pieces, folder, destination, resume=resume)
+            space.finished, space.rebooted = begun.finished, begun.rebooted
         try:
             if not overwrite and os.path.lexists(destination):
                 # By whoever had the lock before.
                 raise StoreError(f"{destination}: someone else made it in the meantime", file=destination)
-            yield work
+            yield space
         except BaseException as error:
-            if not work.keep or job is None or isinstance(error, DiscardedError) or not journal.pieces:
-                _clear(folder, work)
-            else:
+            wanted = space.is_resumable and identity is not None and not isinstance(error, DiscardedError)
+            if wanted and journal.pieces:
                 _say(error, folder, journal.pieces, pieces)
+            else:
+                _clear(folder)
             raise
-        _clear(folder, work)
-    finally:
-        journal.close()
+        _clear(folder)
 
 
-def _take_up(
-    work: Work,
-    journal: Journal,
-    job: Mapping[str, Any] | None,
+def _check_same(
+    begun: JournalContents,
+    identity: Mapping[str, Any] | None,
+    pieces: int,
     folder: str,
     destination: str,
     *,
     resume: bool,
-    locked: bool,
 ) -> None:
-    begun = journal.read()
-    if begun is None or (not begun.finished and locked) or _renamed(begun, work.store):
-        remove(work.store)
-        journal.begin({} if job is None else job)
-        return
-    differs = (
-        "it was of files, and this one is of arrays in memory" if job is None else difference(begun.job, job)
-    )
+    """Raise `StoreError` where what was begun is not to be resumed, or is another conversion."""
+    differs = "it was of files, and this one is of arrays in memory"
+    if identity is not None:
+        differs = difference(begun.job, identity)
     # Another conversion has another number of pieces.
-    of = "" if differs else f" of {work.total_pieces}"
-    done = f"{len(begun.finished)}{of} pieces"
+    done = f"{len(begun.finished)}{'' if differs else f' of {pieces}'} pieces"
     where = f"{destination}: an unfinished conversion to it ({done}) lies in {folder}"
     anew = f"or begin anew: rm -r {shlex.quote(folder)}"
     if not resume:
         raise StoreError(f"{where}; go on with it by resume=True (--resume), {anew}", file=destination)
     if differs:
-        raise StoreError(
-            f"{where}, but is not this one: {differs}; repeat what it was begun with, {anew}",
-            file=destination,
-        )
-    work.finished, work.rebooted = begun.finished, begun.rebooted
+        what = f"{where}, but is not this one: {differs}; repeat what it was begun with, {anew}"
+        raise StoreError(what, file=destination)
 
 
-def _renamed(begun: Begun, store: str) -> bool:
+def _is_renamed(begun: JournalContents, store: str) -> bool:
     """Whether the store got its name, and only what was left of the work was not removed."""
-    return begun.renaming and not made_by(store, begun.job)
+    return begun.renaming and not is_made_by(store, begun.job)
 
 
-def made_by(path: str, job: Mapping[str, Any]) -> bool:
-    """Whether the complete store at `path` was made by this job."""
-    name: str = job["plan"]["arrays"][0]["name"]
-    return job_of(path, name) == digest(job)
+def is_made_by(path: str, identity: Mapping[str, Any]) -> bool:
+    """Whether the complete store at `path` was made by the conversion of this identity."""
+    name: str = identity["plan"]["arrays"][0]["name"]
+    return digest_in(path, name) == digest(identity)
 
 
-def remove_leftover(destination: str, job: Mapping[str, Any]) -> None:
-    """Remove what is left of the work of `job` on a destination that is complete."""
-    folder = work_folder(destination)
+def remove_leftover(destination: str, identity: Mapping[str, Any]) -> None:
+    """Remove what is left of the work on a destination that is complete."""
+    folder = workspace_folder(destination)
     if not os.path.isdir(folder):
         return
-    fd, _ = _lock(folder, destination)
-    journal = Journal(fd)
-    try:
+    with contextlib.closing(Journal(_lock(folder, destination)[0])) as journal:
         begun = journal.read()
-        if begun is None or not difference(begun.job, job):
-            _clear(folder, Work(os.path.join(folder, _STORE), journal))
-    finally:
-        journal.close()
+        if begun is None or not difference(begun.job, identity):
+            _clear(folder)
 
 
 def begun_nbytes(destination: str) -> int:
     """Bytes of the unfinished work on a destination."""
-    store = os.path.join(work_folder(destination), _STORE)
+    store = os.path.join(workspace_folder(destination), _STORE)
     return size_of(store) if os.path.exists(store) else 0
 
 
 def begun_codec(destination: str) -> str | None:
     """The codec of the unfinished work on a destination, `None` where there is none."""
     try:
-        fd = os.open(os.path.join(work_folder(destination), _JOURNAL), os.O_RDONLY)
+        fd = os.open(os.path.join(workspace_folder(destination), _JOURNAL), os.O_RDONLY)
     except OSError:
         return None
-    journal = Journal(fd)
-    try:
+    with contextlib.closing(Journal(fd)) as journal:
         begun = journal.read(repair=False)
-    finally:
-        journal.close()
     codec: str | None = begun.job.get("codec") if begun is not None and begun.finished else None
     return codec
 
@@ -165,7 +154,7 @@ def _lock(folder: str, destination: str) -> tuple[int, bool]:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
             continue  # its owner removed the folder just now
         try:
@@ -187,9 +176,9 @@ def _lock(folder: str, destination: str) -> tuple[int, bool]:
         os.close(fd)  # its owner finished and removed it between our opening and locking it
 
 
-def _clear(folder: str, work: Work) -> None:
+def _clear(folder: str) -> None:
     """Remove all of it, the journal last: whoever finds it, and no more, has nothing to go on with."""
-    remove(work.store)
+    remove(os.path.join(folder, _STORE))
     remove(os.path.join(folder, _JOURNAL))
     with contextlib.suppress(OSError):
         os.rmdir(folder)

@@ -10,31 +10,19 @@ from typing import Protocol
 import numpy as np
 
 from oocloader.conversion.checksums import with_checksum
-from oocloader.conversion.copying import Sink, Written, copy_array
+from oocloader.conversion.copying import copy_array
+from oocloader.conversion.derived_rows import DerivedArray
 from oocloader.conversion.encode import encoder
-from oocloader.conversion.journal import Finished, Journal
-from oocloader.conversion.resume import usable
-from oocloader.conversion.sources import prepare
-from oocloader.conversion.store_plan import ArrayPlan, Plan
+from oocloader.conversion.journal import FinishedPiece, Journal
+from oocloader.conversion.sinks import Sink
+from oocloader.conversion.store_plan import StoredArrayPlan, StorePlan
+from oocloader.conversion.usable_pieces import count_usable
 from oocloader.conversion.verification.manifest import ArrayManifest
-from oocloader.conversion.workspace import Work
-from oocloader.stores import StoredArray
-
-
-class StoreSink(Sink, Protocol):
-    """Where the chunks of one array of a store go."""
-
-    stored_nbytes: int
-
-    def path_of(self, chunk: int) -> str:
-        """The file that a chunk lies in."""
-
-    def keep(self, first_chunk: int, offsets: Sequence[int], sizes: Sequence[int]) -> None:
-        """Take chunks `first_chunk` on for written, at `offsets` of their files, `sizes` bytes long."""
+from oocloader.conversion.workspace import Workspace
 
 
 class _Writer(Protocol):
-    def sink(self, array: ArrayPlan) -> StoreSink: ...
+    def sink(self, array: StoredArrayPlan) -> Sink: ...
 
     def close(self) -> None: ...
 
@@ -42,96 +30,107 @@ class _Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class WrittenStore:
     """What was written.
 
-    - `nbytes`: of all chunks; `kept_nbytes`: of the rows that were finished before.
+    - `nbytes`: of all chunks; `resumed_nbytes`: of the rows that were finished before.
     - `manifests`: what the arrays are.
     """
 
     nbytes: int
-    kept_nbytes: int
+    resumed_nbytes: int
     manifests: tuple[ArrayManifest, ...]
 
 
 def write_store(
-    work: Work,
-    plan: Plan,
-    sources: Mapping[str, StoredArray],
+    space: Workspace,
+    plan: StorePlan,
+    sources: Mapping[str, DerivedArray],
     *,
     advance: Callable[[int], object],
     check_source: Callable[[], object],
-) -> Stored:
-    """Write the store, apart from what `work` has of it already.
+) -> WrittenStore:
+    """Write the store, apart from what `space` has of it already.
 
-    `advance` is told how many bytes of rows more are there, in the calling thread; `check_source` is called
-    behind the reading of each piece, and raises where the source changed.
+    `advance` is called, in the calling thread, with how many bytes of rows more are there; `check_source` is
+    called behind the reading of each piece, and raises where the source changed.
     """
-    writer = _writer(work.store, plan)
+    writer = _writer(space.store, plan)
     try:
         sinks = [writer.sink(array) for array in plan.arrays]
-        pieces = _usable(work, plan, sinks)
-        kept = 0
-        checksums = [np.zeros(array.chunks, np.uint32) for array in plan.arrays]
-        for number, array in enumerate(plan.arrays):
-            before = [piece for piece in pieces if piece.array == number]
-            for piece in before:
-                first = piece.piece * array.piece_chunks
-                sinks[number].keep(first, piece.offsets, piece.sizes)
-                checksums[number][first : first + len(piece.checksums)] = piece.checksums
-            rows = min(len(before) * array.piece_rows, array.rows)
-            kept += rows * array.row_nbytes
-            advance(rows * array.row_nbytes)
+        finished = _usable(space, plan, sinks)
+        resumed_nbytes = 0
+        manifests = []
+        for number, (array, sink) in enumerate(zip(plan.arrays, sinks, strict=True)):
+            record = _ArrayRecord(array, advance)
+            resumed = [piece for piece in finished if piece.array == number]
+            for piece in resumed:
+                sink.take_over(piece.piece * array.piece_chunks, piece.offsets, piece.sizes)
+                resumed_nbytes += record.add(piece)
             # Always, since the check reads the source too.
-            prepare(sources[array.name], advance)
+            sources[array.name].prepare(advance)
             encode = encoder(plan.codec, plan.store_format, array.dtype.itemsize)
             copy_array(
                 sources[array.name],
-                sinks[number],
+                sink,
                 array,
+                array=number,
                 encode=with_checksum(encode, plan.store_format) if plan.checksum else encode,
-                advance=advance,
-                first_piece=len(before),
-                written=partial(_note, work.journal, number, array, checksums[number]),
+                first_piece=len(resumed),
+                finish=partial(_finish, space.journal, record),
                 check_source=check_source,
             )
+            manifests.append(record.manifest)
         writer.close()
     except BaseException:
         writer.abandon()
         raise
-    manifests = tuple(
-        ArrayManifest(array.name, array.shape, array.dtype, array.chunk_rows, found)
-        for array, found in zip(plan.arrays, checksums, strict=True)
-    )
-    return Stored(sum(sink.stored_nbytes for sink in sinks), kept, manifests)
+    return WrittenStore(sum(sink.stored_nbytes for sink in sinks), resumed_nbytes, tuple(manifests))
 
 
-def _usable(work: Work, plan: Plan, sinks: Sequence[StoreSink]) -> Sequence[Finished]:
+def _usable(space: Workspace, plan: StorePlan, sinks: Sequence[Sink]) -> Sequence[FinishedPiece]:
     """The finished pieces that can be relied on; the journal forgets the others."""
-    if work.journal is None or not work.finished:
+    if space.journal is None or not space.finished:
         return ()
-    count = usable(work.finished, plan, lambda array, chunk: sinks[array].path_of(chunk), read=work.rebooted)
-    work.journal.keep(count)
-    return work.finished[:count]
+
+    def path_of(array: int, chunk: int) -> str:
+        return sinks[array].path_of(chunk)
+
+    count = count_usable(space.finished, plan, path_of, read=space.rebooted)
+    space.journal.forget_after(count)
+    return space.finished[:count]
 
 
-def _note(
-    journal: Journal | None, number: int, array: ArrayPlan, checksums: np.ndarray, piece: Written
-) -> None:
-    first = piece.piece * array.piece_chunks
-    checksums[first : first + len(piece.checksums)] = piece.checksums
+class _ArrayRecord:
+    """What is known of the chunks of one array that are written."""
+
+    def __init__(self, plan: StoredArrayPlan, advance: Callable[[int], object]) -> None:
+        self._plan = plan
+        self._advance = advance
+        checksums = np.zeros(plan.chunks, np.uint32)
+        self.manifest = ArrayManifest(plan.name, plan.shape, plan.dtype, plan.chunk_rows, checksums)
+
+    def add(self, piece: FinishedPiece) -> int:
+        """Note a piece; the bytes of its rows."""
+        plan, first = self._plan, piece.piece * self._plan.piece_chunks
+        self.manifest.checksums[first : first + len(piece.checksums)] = piece.checksums
+        rows = min(plan.piece_rows, plan.rows - piece.piece * plan.piece_rows)
+        self._advance(rows * plan.row_nbytes)
+        return rows * plan.row_nbytes
+
+
+def _finish(journal: Journal | None, record: _ArrayRecord, piece: FinishedPiece) -> None:
     if journal is not None:
-        journal.add(
-            Finished(number, piece.piece, piece.offsets, piece.sizes, piece.checksums, piece.stored_checksums)
-        )
+        journal.add(piece)
+    record.add(piece)
 
 
-def _writer(path: str, plan: Plan) -> _Writer:
+def _writer(path: str, plan: StorePlan) -> _Writer:
     # Each library is loaded only where its format is written.
     if plan.store_format == "zarr":
-        from oocloader.conversion.zarr import ZarrWriter
+        from oocloader.conversion.zarr_writer import ZarrWriter
 
         return ZarrWriter(path, plan)
-    from oocloader.conversion.hdf5 import Hdf5Writer
+    from oocloader.conversion.hdf5_writer import Hdf5Writer
 
     return Hdf5Writer(path, plan)

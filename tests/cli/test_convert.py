@@ -263,7 +263,7 @@ def pieces_in(work: Path) -> int:
 def test_the_same_command_with_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    from oocloader.conversion.journal import Finished, Journal
+    from oocloader.conversion.journal import FinishedPiece, Journal
 
     np.save(tmp_path / "x.npy", rows_array(20_000, "float32", sample_shape=(32, 32)))
     command = [
@@ -277,7 +277,7 @@ def test_the_same_command_with_resume(
     ]
     real = Journal.add
 
-    def interrupted(self: Journal, finished: Finished) -> None:
+    def interrupted(self: Journal, finished: FinishedPiece) -> None:
         real(self, finished)
         if self.pieces == 3:
             raise KeyboardInterrupt

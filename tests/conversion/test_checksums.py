@@ -13,11 +13,10 @@ import zarr
 
 from numbered import rows_array
 from oocloader.conversion import convert
-from oocloader.conversion.checksums import check_room
+from oocloader.conversion.chunking import check_chunk
 from oocloader.conversion.encode import Codec
-from oocloader.conversion.store_plan import ArrayPlan, Plan
 from oocloader.errors import CorruptChunkError, SettingError
-from oocloader.stores import open_store
+from oocloader.stores import ArrayInfo, open_store
 
 assert hdf5plugin.FILTERS  # imported so that h5py decodes what it cannot by itself
 
@@ -73,13 +72,13 @@ def test_shards_too(tmp_path: Path) -> None:
 
 
 def test_chunks_of_hdf5_need_room_for_them() -> None:
-    def plan(nbytes: int, store_format: Any, checksum: bool) -> Plan:
-        array = ArrayPlan("x", (1, nbytes), np.dtype("u1"), 1, None, 1, 1, 1)
-        return Plan(store_format, Codec("none"), (array,), checksum=checksum)
+    def check(nbytes: int, store_format: Any, checksum: bool) -> None:
+        info = ArrayInfo("x", (1, nbytes), np.dtype("u1"))
+        check_chunk(info, 1, store_format, Codec("none"), checksum=checksum)
 
     limit = (4 << 30) - 1
-    check_room(plan(limit, "hdf5", False))
-    check_room(plan(limit, "zarr", True))
-    check_room(plan(limit - 4, "hdf5", True))
+    check(limit, "hdf5", False)
+    check(limit, "zarr", True)
+    check(limit - 4, "hdf5", True)
     with pytest.raises(SettingError, match="and a checksum: take fewer rows a chunk"):
-        check_room(plan(limit - 3, "hdf5", True))
+        check(limit - 3, "hdf5", True)

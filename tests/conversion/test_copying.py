@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocloader.conversion import copying
+from oocloader.conversion import copying, worker_threads
 from oocloader.conversion import extents as places
-from oocloader.conversion.copying import Written, copy_array
+from oocloader.conversion.copying import copy_array
 from oocloader.conversion.encode import Encode
-from oocloader.conversion.extents import Extent, Placed
-from oocloader.conversion.store_plan import ArrayPlan
+from oocloader.conversion.extents import Extent, Placement
+from oocloader.conversion.journal import FinishedPiece
+from oocloader.conversion.store_plan import StoredArrayPlan
 from oocloader.conversion.verification.manifest import checksum
 
 ROWS, ROW, CHUNK = 22, 8, 2
@@ -40,17 +41,17 @@ class OneFile:
         self._inside = threading.Lock()
         self._at = 0
 
-    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placed:
+    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placement:
         assert self._inside.acquire(blocking=False), "two threads at a time"
         self.asked.append((first_chunk, list(sizes)))
         at = self._at
         self._at += sum(sizes)
         self._inside.release()
-        return Placed([at], [Extent(str(self.path), at, sum(sizes))])
+        return Placement([at], [Extent(str(self.path), at, sum(sizes))])
 
 
-def a_plan(threads: int, buffers: int) -> ArrayPlan:
-    return ArrayPlan(
+def a_plan(threads: int, buffers: int) -> StoredArrayPlan:
+    return StoredArrayPlan(
         "x", (ROWS, ROW), np.dtype("u1"), CHUNK, None, CHUNK * PIECE_CHUNKS, threads=threads, buffers=buffers
     )
 
@@ -63,17 +64,17 @@ def copied(
     buffers: int = 4,
     check: Callable[[], object] = lambda: None,
     first_piece: int = 0,
-    written: Callable[[Written], object] | None = None,
-) -> list[Written]:
-    told: list[Written] = []
+    written: Callable[[FinishedPiece], object] | None = None,
+) -> list[FinishedPiece]:
+    told: list[FinishedPiece] = []
     copy_array(
         Rows(),
         sink,
         a_plan(threads, buffers),
         encode=encode,
-        advance=lambda nbytes: None,
+        array=0,
         first_piece=first_piece,
-        written=written or told.append,
+        finish=written or told.append,
         check_source=check,
     )
     return told
@@ -159,6 +160,7 @@ def test_what_is_being_written_when_another_fails_is_told_of(
             failing.set()
             assert failed.wait(PATIENCE_S)
             return put(extents, data, **options)
+        failed.set()
         raise OSError(28, "no space left on device")
 
     def encode(chunk: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -167,21 +169,15 @@ def test_what_is_being_written_when_another_fails_is_told_of(
         out[: len(chunk)] = chunk
         return out[: len(chunk)]
 
-    def stop(self: Any, error: BaseException) -> None:
-        stopping(self, error)
-        failed.set()
-
-    stopping = copying._Turns.stop
-    monkeypatch.setattr(copying._Turns, "stop", stop)
     monkeypatch.setattr(copying, "put", putting)
-    told: list[Written] = []
+    told: list[FinishedPiece] = []
     with pytest.raises(OSError, match="no space"):
         copied(OneFile(tmp_path / "out"), encode, written=told.append)
     assert [one.piece for one in told] == [0]
 
 
 def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_PATIENCE_AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(worker_threads, "_PATIENCE_AFTER_ERROR_S", 0.01)
     writing, given_up, late = (threading.Event() for _ in range(3))
     put = places.put
 
@@ -200,7 +196,7 @@ def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.Monk
         return done
 
     monkeypatch.setattr(copying, "put", putting)
-    told: list[Written] = []
+    told: list[FinishedPiece] = []
     with pytest.raises(ValueError, match="broken"):
         copied(OneFile(tmp_path / "out"), encode, threads=3, buffers=3, written=told.append)
     given_up.set()
@@ -212,7 +208,7 @@ def test_whoever_is_late_is_not_told_of(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_whoever_is_late_begins_no_other_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_PATIENCE_AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(worker_threads, "_PATIENCE_AFTER_ERROR_S", 0.01)
     waiting, writing, given_up = (threading.Event() for _ in range(3))
     put = places.put
     begun: list[int] = []

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from numbered import rows_array
 from oocloader.conversion import auto_codec, convert, store_plan
-from oocloader.conversion.auto_codec import Trial, pick, take_sample, try_codec
+from oocloader.conversion.auto_codec import Trial, fastest, take_sample, try_codec
+from oocloader.conversion.chunking import default_chunk_rows
 from oocloader.conversion.encode import Codec
-from oocloader.conversion.options import shaping
-from oocloader.conversion.sources import wanted_arrays
-from oocloader.conversion.store_plan import Plan, Reading, default_chunk_rows, make_plan
+from oocloader.conversion.new_array import new_arrays
+from oocloader.conversion.options import ConvertOptions
+from oocloader.conversion.store_plan import ReadPlan, StorePlan, make_plan
 from oocloader.errors import SettingError
 from oocloader.stores import ArrayInfo, open_store
 
@@ -83,9 +84,11 @@ def test_shards(tmp_path: Path, shards: Any, chunk_rows: int | None, chunk: int,
     assert len(os.listdir(tmp_path / "o.zarr/x")) == 2 + math.ceil(1000 / (shard or chunk))
 
 
-def planned(shape: tuple[int, ...], **options: Any) -> Plan:
-    settings = {"store_format": "zarr", "codec": Codec("none"), "chunk_rows": None, "cores": 2, **options}
-    return make_plan({"x": (ArrayInfo("x", shape, np.dtype("u1")), Reading())}, **settings)
+def planned(shape: tuple[int, ...], **options: Any) -> StorePlan:
+    store_format = options.pop("store_format", "zarr")
+    source = (ArrayInfo("x", shape, np.dtype("u1")), ReadPlan())
+    chosen = ConvertOptions(**options)
+    return make_plan({"x": source}, chosen, store_format=store_format, codec=Codec("none"), cores=2)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +225,7 @@ def test_fill_values_are_cast_with_the_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [".zarr", ".h5"])
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
 @pytest.mark.parametrize("version", [2, 3])
-def test_attributes_come_along(tmp_path: Path, source: str, suffix: str, version: int) -> None:
+def test_attributes_come_along(tmp_path: Path, source: str, suffix: str, version: Any) -> None:
     attrs: dict[str, Any] = {
         "units": "Kelvin",
         "é": "ü",
@@ -270,7 +273,7 @@ def test_attributes_that_hdf5_has_no_type_for_are_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_numbers_that_json_has_not(tmp_path: Path, version: int) -> None:
+def test_numbers_that_json_has_not(tmp_path: Path, version: Any) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"] = np.arange(5)
         file["x"].attrs.update({"c": 1 + 2j, "cs": np.array([1j, 2]), "long": np.longdouble(0.5)})
@@ -322,11 +325,11 @@ def test_the_codec_is_weighed_by_size_and_speed() -> None:
         return Trial(Codec.parse(name), ratio, rate)
 
     none = trial("none", 1, float("inf"))
-    assert pick([none, trial("zstd", 0.5, 2e9)]).codec.name == "zstd"
-    assert pick([none, trial("zstd", 0.5, 0.9e9)]).codec.name == "none"  # decoding is slower than the disk
-    assert pick([none, trial("zstd", 0.99, 9e9)]).codec.name == "none"  # hardly smaller
-    assert pick([none, trial("blosc", 0.5, 9e9), trial("zstd", 0.49, 3e9)]).codec.name == "blosc"
-    assert pick([none, trial("blosc", 0.5, 9e9), trial("zstd", 0.3, 3e9)]).codec.name == "zstd"
+    assert fastest([none, trial("zstd", 0.5, 2e9)]).codec.name == "zstd"
+    assert fastest([none, trial("zstd", 0.5, 0.9e9)]).codec.name == "none"  # decoding is slower than the disk
+    assert fastest([none, trial("zstd", 0.99, 9e9)]).codec.name == "none"  # hardly smaller
+    assert fastest([none, trial("blosc", 0.5, 9e9), trial("zstd", 0.49, 3e9)]).codec.name == "blosc"
+    assert fastest([none, trial("blosc", 0.5, 9e9), trial("zstd", 0.3, 3e9)]).codec.name == "zstd"
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
@@ -346,7 +349,7 @@ def test_codec_auto(tmp_path: Path, suffix: str) -> None:
 def test_a_sample_is_bounded_and_from_all_over(options: Any) -> None:
     x = np.repeat(np.arange(500, dtype="i4"), 90_000).reshape(500, 300, 300)
     with open_store(x) as store:
-        wanted = wanted_arrays(store, {"x": "array"}, shaping(**options))["x"]
+        wanted = new_arrays(store, {"x": "array"}, ConvertOptions(**options))["x"]
         sample = take_sample(wanted, None)
     assert 2 <= len(sample) <= 8
     assert sum(values.nbytes for values in sample) <= 16 * MIB

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocloader.conversion import journal
-from oocloader.conversion.journal import Finished, Journal
+from oocloader.conversion.journal import FinishedPiece, Journal
 
 JOB: dict[str, Any] = {"options": {"codec": "zstd:1"}, "files": {"/a b/é.npy": [1, 2]}}
 
@@ -21,9 +21,11 @@ def opened(path: Path) -> Journal:
     return Journal(os.open(path, os.O_RDWR | os.O_CREAT))
 
 
-def finished(number: int, chunks: int = 3) -> Finished:
+def finished(number: int, chunks: int = 3) -> FinishedPiece:
     sizes = [100 + number + chunk for chunk in range(chunks)]
-    return Finished(0, number, [7 * number + 1000 * chunk for chunk in range(chunks)], sizes, sizes, sizes)
+    return FinishedPiece(
+        0, number, [7 * number + 1000 * chunk for chunk in range(chunks)], sizes, sizes, sizes
+    )
 
 
 def numbers(upper: int) -> Any:
@@ -43,7 +45,7 @@ def test_pieces_are_what_they_were(tmp_path_factory: pytest.TempPathFactory, dat
             offsets = data.draw(st.lists(numbers(2**60), min_size=chunks, max_size=chunks))
         checksums = data.draw(column)
         stored = data.draw(st.just(checksums) | column)
-        pieces.append(Finished(data.draw(numbers(3)), number, offsets, sizes, checksums, stored))
+        pieces.append(FinishedPiece(data.draw(numbers(3)), number, offsets, sizes, checksums, stored))
     path = tmp_path_factory.mktemp("journal") / "journal"
     first = opened(path)
     assert first.read() is None
@@ -93,7 +95,7 @@ def test_forgetting_and_renaming(tmp_path: Path) -> None:
     first.begin(JOB)
     for number in range(5):
         first.add(finished(number, chunks=number + 1))
-    first.keep(2)
+    first.forget_after(2)
     first.add(finished(2))
     first.rename()
     assert first.pieces == 3

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zarr
 
 from oocloader.conversion import publish
-from oocloader.conversion.publish import aside, check_destination, remove, size_of, sync
+from oocloader.conversion.destination import Destination
+from oocloader.conversion.publish import aside, remove, size_of, sync
 from oocloader.errors import StoreError
 
 
@@ -166,78 +165,14 @@ def test_sync_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert synced[-1] == str(folder)
 
 
-Refusal = tuple[Callable[[Path], Path], str]
-
-
-def _missing_folder(tmp_path: Path) -> Path:
-    return tmp_path / "nowhere" / "out.h5"
-
-
-def _below_a_file(tmp_path: Path) -> Path:
-    return make(tmp_path / "file", "file", "x") / "out.h5"
-
-
-def _existing(tmp_path: Path) -> Path:
-    return make(tmp_path / "out.zarr", "folder", "x")
-
-
-def _broken_link(tmp_path: Path) -> Path:
-    (tmp_path / "out.h5").symlink_to(tmp_path / "gone" / "there.h5")
-    return tmp_path / "out.h5"
-
-
-@pytest.mark.parametrize(
-    ("prepare", "words"),
-    [
-        (_missing_folder, "nowhere does not exist; create it first"),
-        (_below_a_file, "file does not exist"),
-        (_existing, "exists already and was left as it is"),
-        (_broken_link, "gone does not exist"),
-    ],
-)
-def test_destination_refused(tmp_path: Path, prepare: Callable[[Path], Path], words: str) -> None:
-    path = prepare(tmp_path)
-    with pytest.raises(StoreError) as caught:
-        check_destination(str(path), overwrite=False, needed_nbytes=0)
-    assert words in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert caught.value.file == str(path)
-
-
-def test_folder_without_write_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(StoreError, match="cannot be written to: no permission"):
-        check_destination(str(tmp_path / "out.h5"), overwrite=False, needed_nbytes=0)
-
-
-def test_lack_of_room_is_known_before(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"out\.h5: no space: the store needs 909,494\.7 TiB"):
-        check_destination(str(tmp_path / "out.h5"), overwrite=False, needed_nbytes=10**18)
-
-
-def test_only_stores_are_overwritten(tmp_path: Path) -> None:
-    photos = tmp_path / "photos.zarr"
-    photos.mkdir()
-    check_destination(str(photos), overwrite=True, needed_nbytes=0)  # empty
-    (photos / "holiday.jpg").touch()
-    with pytest.raises(StoreError, match="a folder that is no Zarr store"):
-        check_destination(str(photos), overwrite=True, needed_nbytes=0)
-    for version in (2, 3):
-        path = str(tmp_path / f"v{version}.zarr")
-        zarr.create_array(path, shape=(3,), dtype="i4", zarr_format=version)
-        assert check_destination(path, overwrite=True, needed_nbytes=0) == path
-        inner = tmp_path / f"implicit{version}.zarr"
-        inner.mkdir()
-        os.rename(path, inner / "x")
-        check_destination(str(inner), overwrite=True, needed_nbytes=0)
-
-
 def test_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     make(tmp_path / "disk" / "real.h5", "file", "old")
     link = tmp_path / "out.h5"
     link.symlink_to(tmp_path / "disk" / "real.h5")
-    real = check_destination(str(link), overwrite=True, needed_nbytes=0)
+    target = Destination.parsed(link)
+    target.check(overwrite=True, needed_nbytes=0)
+    real = target.real
     with aside(real) as path:
         make(Path(path), "file", "new")
         publish.publish(path, real, overwrite=True)

@@ -27,11 +27,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numbered import rows_array
-from oocloader.conversion import convert, copying, hdf5, journal, publish, read_back, run, store_plan
-from oocloader.conversion.journal import Finished, Journal
+from oocloader.conversion import convert, copying, hdf5_writer, journal, publish, read_back, run, store_plan
+from oocloader.conversion.journal import FinishedPiece, Journal
 from oocloader.conversion.publish import size_of
 from oocloader.conversion.verification import verify
-from oocloader.conversion.workspace import work_folder
+from oocloader.conversion.workspace import workspace_folder
 from oocloader.errors import ChangedError, OocloaderError, SettingError, StoreError
 from oocloader.stores import open_store
 
@@ -85,18 +85,18 @@ class Broken(Exception):
 def break_off(monkeypatch: pytest.MonkeyPatch, pieces: int, error: BaseException | None = None) -> list[int]:
     """Have the conversion fail once so many pieces are in the journal; the pieces read are listed."""
     read: list[int] = []
-    real_read, real_add = copying._Piece.read, Journal.add
+    real_read, real_add = copying._PieceBuffer.read, Journal.add
 
     def counted(self: Any, source: Any, number: int) -> None:
         read.append(number)
         real_read(self, source, number)
 
-    def add(self: Journal, finished: Finished) -> None:
+    def add(self: Journal, finished: FinishedPiece) -> None:
         if self.pieces == pieces:
             raise Broken if error is None else error
         real_add(self, finished)
 
-    monkeypatch.setattr(copying._Piece, "read", counted)
+    monkeypatch.setattr(copying._PieceBuffer, "read", counted)
     monkeypatch.setattr(Journal, "add", add)
     return read
 
@@ -131,7 +131,7 @@ def test_going_on(
         break_off(patched, pieces)
         with pytest.raises(Broken) as caught:
             convert(source, destination, **options)
-    work = Path(work_folder(str(destination)))
+    work = Path(workspace_folder(str(destination)))
     (note,) = caught.value.__notes__
     assert note == (
         f"{pieces} of 50 pieces are finished and kept in {work}: the same command with --resume"
@@ -208,7 +208,7 @@ def test_killed_between_rename_and_cleaning_up(
     with monkeypatch.context() as patched:
         patched.setattr(run, "publish", copied)
         convert(source, destination, chunk_rows=CHUNK_ROWS, overwrite=overwrite)
-    os.rename(left, work_folder(str(destination)))
+    os.rename(left, workspace_folder(str(destination)))
     read = break_off(monkeypatch, -1)
     report = convert(source, destination, chunk_rows=CHUNK_ROWS, overwrite=overwrite, resume=True)
     assert read == []
@@ -235,7 +235,7 @@ def test_leftovers_of_a_store_that_was_moved_away_are_not_gone_on_with(
         patched.setattr(run, "publish", copied)
         convert(source, destination, chunk_rows=CHUNK_ROWS)
     os.rename(destination, tmp_path / "moved.zarr")
-    os.rename(tmp_path / "left", work_folder(str(destination)))
+    os.rename(tmp_path / "left", workspace_folder(str(destination)))
     assert convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True).bytes_resumed == 0
     assert_same(destination, source)
     assert sorted(os.listdir(destination)) == ["x", "y", "zarr.json"]
@@ -303,7 +303,7 @@ def test_another_conversion_is_refused(
             convert(source, destination, **begun)
     if change is not None:
         change(source)
-    work = work_folder(str(destination))
+    work = workspace_folder(str(destination))
     before = {path: path.stat().st_mtime_ns for path in Path(work).rglob("*")}
     with pytest.raises(StoreError) as caught:
         convert(source, destination, **{**begun, **options})
@@ -349,7 +349,7 @@ def test_after_a_reboot_what_the_disk_lost_is_done_again(
         break_off(patched, 30)
         with pytest.raises(Broken):
             convert(source, destination, chunk_rows=CHUNK_ROWS)
-    store = Path(work_folder(str(destination))) / "store"
+    store = Path(workspace_folder(str(destination))) / "store"
     # Piece 20 is zero: rows 300 to 314; of Zarr, shard 15 begins with row 300.
     path = store if store.is_file() else store / "x" / "c.15.0.0"
     content = path.read_bytes()
@@ -375,7 +375,7 @@ def test_work_whose_files_are_gone_is_done_again(
         break_off(patched, 30)
         with pytest.raises(Broken):
             convert(source, destination, chunk_rows=CHUNK_ROWS)
-    store = Path(work_folder(str(destination))) / "store"
+    store = Path(workspace_folder(str(destination))) / "store"
     if store.is_file():
         os.truncate(store, store.stat().st_size // 2)
     else:
@@ -395,7 +395,7 @@ def test_every_file_of_a_piece_has_to_be_there(
         with pytest.raises(Broken):
             convert(source, destination, chunk_rows=CHUNK_ROWS, shards="none")
     # Of piece 10, by its number of the piece's three.
-    path = Path(work_folder(str(destination))) / "store" / "x" / f"c.{number}.0.0"
+    path = Path(workspace_folder(str(destination))) / "store" / "x" / f"c.{number}.0.0"
     os.truncate(path, path.stat().st_size - 1)
     report = convert(source, destination, chunk_rows=CHUNK_ROWS, shards="none", resume=True)
     assert report.bytes_resumed == 10 * 15 * X_ROW
@@ -408,15 +408,15 @@ def test_going_on_with_other_cores(
 ) -> None:
     destination = tmp_path / f"out{suffix}"
     with monkeypatch.context() as patched:
-        patched.setattr(run, "_cores", lambda: 2)
+        patched.setattr(run, "usable_cores", lambda: 2)
         break_off(patched, 30)
         with pytest.raises(Broken):
             convert(source, destination, chunk_rows=CHUNK_ROWS)
-    monkeypatch.setattr(run, "_cores", lambda: 1)
+    monkeypatch.setattr(run, "usable_cores", lambda: 1)
     report = convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
     assert report.bytes_resumed == 30 * 15 * X_ROW
     assert_same(destination, source)
-    monkeypatch.setattr(run, "_cores", lambda: 5)
+    monkeypatch.setattr(run, "usable_cores", lambda: 5)
     again = convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
     assert again.bytes_resumed == again.bytes_in
 
@@ -429,7 +429,7 @@ def test_hdf5_that_lays_out_files_otherwise_is_refused(
         break_off(patched, 30)
         with pytest.raises(Broken):
             convert(source, destination, chunk_rows=CHUNK_ROWS)
-    monkeypatch.setattr("oocloader.conversion.hdf5._PAGE", 8192)
+    monkeypatch.setattr("oocloader.conversion.hdf5_writer._PAGE", 8192)
     with pytest.raises(StoreError, match=r"HDF5 \S+ lays out files otherwise"):
         convert(source, destination, chunk_rows=CHUNK_ROWS, resume=True)
 
@@ -442,7 +442,7 @@ def test_source_truncated_half_way_and_restored(
     shutil.copy2(source["x"], tmp_path / "copy.npy")
     real = Journal.add
 
-    def truncating(self: Journal, finished: Finished) -> None:
+    def truncating(self: Journal, finished: FinishedPiece) -> None:
         real(self, finished)
         if self.pieces == 12:
             os.truncate(source["x"], source["x"].stat().st_size // 2)
@@ -508,7 +508,7 @@ def test_source_of_many_files_that_changes_keeps_nothing(
     zarr.create_array(tmp_path / "in.zarr", data=x, chunks=(20, 64, 64), compressors=None)
     real = Journal.add
 
-    def changing(self: Journal, finished: Finished) -> None:
+    def changing(self: Journal, finished: FinishedPiece) -> None:
         real(self, finished)
         os.utime(tmp_path / "in.zarr" / "c" / "99" / "0" / "0", ns=(1, 1))
 
@@ -537,7 +537,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk_and_then_room(
     small_disk: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch, suffix: str, cores: int
 ) -> None:
-    monkeypatch.setattr(run, "_cores", lambda: cores)
+    monkeypatch.setattr(run, "usable_cores", lambda: cores)
     destination = small_disk / f"out{suffix}"
     options: Any = {"codec": "blosc:1", "chunk_rows": CHUNK_ROWS}
     (small_disk / "ballast").write_bytes(bytes(5 << 20))
@@ -568,7 +568,7 @@ def test_full_disk_for_what_hdf5_itself_writes(
 ) -> None:
     destination = tmp_path / "out.h5"
     full = False
-    write, act = os.pwrite, getattr(hdf5.Hdf5Writer, stage)
+    write, act = os.pwrite, getattr(hdf5_writer.Hdf5Writer, stage)
 
     def pwrite(fd: int, data: Any, offset: int) -> int:
         if full and os.readlink(f"/proc/self/fd/{fd}").endswith("store"):
@@ -586,7 +586,7 @@ def test_full_disk_for_what_hdf5_itself_writes(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", pwrite)
-        patched.setattr(hdf5.Hdf5Writer, stage, acting)
+        patched.setattr(hdf5_writer.Hdf5Writer, stage, acting)
         with pytest.raises(StoreError, match=r"out\.h5: no space left on the disk") as caught:
             convert(source, destination, chunk_rows=CHUNK_ROWS)
     assert ("50 of 50 pieces" in str(caught.value)) == (stage == "close")
@@ -601,7 +601,7 @@ def test_ctrl_c_while_hdf5_completes_the_file(
     tmp_path: Path, source: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     destination = tmp_path / "out.h5"
-    write, close = os.pwrite, hdf5.Hdf5Writer.close
+    write, close = os.pwrite, hdf5_writer.Hdf5Writer.close
     closing = False
 
     def pwrite(fd: int, data: Any, offset: int) -> int:
@@ -611,14 +611,14 @@ def test_ctrl_c_while_hdf5_completes_the_file(
             signal.raise_signal(signal.SIGINT)
         return write(fd, data, offset)
 
-    def closed(self: hdf5.Hdf5Writer) -> None:
+    def closed(self: hdf5_writer.Hdf5Writer) -> None:
         nonlocal closing
         closing = True
         close(self)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", pwrite)
-        patched.setattr(hdf5.Hdf5Writer, "close", closed)
+        patched.setattr(hdf5_writer.Hdf5Writer, "close", closed)
         with pytest.raises(KeyboardInterrupt) as caught:
             convert(source, destination, chunk_rows=CHUNK_ROWS)
     assert "50 of 50 pieces" in caught.value.__notes__[0]
@@ -662,13 +662,13 @@ _CHILD = """
     import json, os, sys, time
     from oocloader.conversion import convert, copying, store_plan
     store_plan._PIECE_NBYTES = {piece_nbytes}
-    read = copying._Piece.read
+    read = copying._PieceBuffer.read
     log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     def slowly(self, source, number):
         os.write(log, b"%s %d\\n" % (self._plan.name.encode(), number))
         read(self, source, number)
         time.sleep(0.004)
-    copying._Piece.read = slowly
+    copying._PieceBuffer.read = slowly
     print("ready", flush=True)
     options = dict(codec={codec!r}, chunk_rows={chunk_rows}, overwrite={overwrite}, resume=True)
     report = convert({source!r}, {destination!r}, **options)
@@ -715,7 +715,7 @@ def test_killed_at_a_random_moment(tmp_path: Path, source: dict[str, Path], numb
         "overwrite": overwrite,
         "log": str(tmp_path / "log"),
     }
-    work = Path(work_folder(str(destination)))
+    work = Path(workspace_folder(str(destination)))
     kills = 0
     while True:
         before = finished_in(work)
@@ -797,7 +797,7 @@ def test_going_on_from_anywhere(
                     convert(source, folder / f"out{suffix}", resume=True, **options)
         convert(source, folder / f"out{suffix}", resume=True, **options)
     assert_same(folder / f"out{suffix}", source)
-    assert not Path(work_folder(str(folder / f"out{suffix}"))).exists()
+    assert not Path(workspace_folder(str(folder / f"out{suffix}"))).exists()
     convert(source, folder / f"whole{suffix}", **options)
     assert verify(folder / f"out{suffix}", folder / f"whole{suffix}").ok
     assert size_of(str(folder / f"out{suffix}")) == size_of(str(folder / f"whole{suffix}"))

@@ -30,7 +30,7 @@ from numbered import rows_array
 from oocloader.conversion import convert, read_back, run, write
 from oocloader.conversion.copying import copy_array
 from oocloader.conversion.encode import encoder
-from oocloader.conversion.hdf5 import Hdf5Writer
+from oocloader.conversion.hdf5_writer import Hdf5Writer
 from oocloader.conversion.publish import remove
 from oocloader.errors import ChangedError, DataError, SettingError, StoreError, UnsupportedArrayError
 from oocloader.stores import open_store
@@ -596,7 +596,9 @@ def test_report(tmp_path: Path) -> None:
     line, *chosen = str(report).splitlines()
     assert [choice.strip() for choice in chosen] == list(report.choices)
     assert len(chosen) == 5
-    assert all(word in line for word in (f"{tmp_path}/out.zarr", "1,000 rows", "1.0 MB in", "zstd:2", "GB/s"))
+    assert all(
+        word in line for word in (f"{tmp_path}/out.zarr", "1,000 rows", "984.4 KiB in", "zstd:2", "GB/s")
+    )
     assert report.as_dict() == {
         "destination": str(tmp_path / "out.zarr"),
         "format": "zarr",
@@ -629,7 +631,7 @@ _PEAK = """
     import resource, sys
     import h5py, imagecodecs, tqdm, zarr
     from oocloader.conversion import convert
-    import oocloader.conversion.hdf5, oocloader.conversion.zarr
+    import oocloader.conversion.hdf5_writer, oocloader.conversion.zarr_writer
     import oocloader.stores.hdf5.store, oocloader.stores.zarr.store
     def peak():
         lines = open("/proc/self/status").read().splitlines()

@@ -22,12 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numbered import rows_array
-from oocloader.conversion import convert, shuffling, sources, transposing
+from oocloader.conversion import convert, shuffling, transposing
 from oocloader.conversion.casting import cast_values
 from oocloader.conversion.derived_rows import StoredRows
+from oocloader.conversion.new_array import is_spread
 from oocloader.conversion.scratch import Scratch
 from oocloader.conversion.shuffling import ShuffledRows, order_of
-from oocloader.conversion.thread_steps import in_steps
 from oocloader.conversion.transposing import TransposedRows, turn
 from oocloader.errors import ChangedError, ClosedError, DataError, SettingError, StoreError
 from oocloader.order.permutation import RandomPermutation
@@ -41,9 +41,9 @@ X = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
 @pytest.fixture
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of a megabyte are treated as those of a terabyte are: spread, in many boxes and blocks."""
-    monkeypatch.setattr(sources, "BOX_NBYTES", 0)
-    monkeypatch.setattr(sources, "_LEAST_RUN_NBYTES", 1 << 40)
-    monkeypatch.setattr(sources, "_MOST_BAND_NBYTES", 0)
+    monkeypatch.setattr("oocloader.conversion.new_array.BOX_NBYTES", 0)
+    monkeypatch.setattr("oocloader.conversion.new_array._LEAST_RUN_NBYTES", 1 << 40)
+    monkeypatch.setattr("oocloader.conversion.new_array._MOST_BAND_NBYTES", 0)
     monkeypatch.setattr(transposing, "BOX_NBYTES", 5000)
     monkeypatch.setattr(transposing, "_TILE_ROWS", 100)
     monkeypatch.setattr(transposing, "_TILE_COLUMNS", 5)
@@ -175,7 +175,7 @@ def test_the_source_is_read_once(tmp_path: Path, kind: str, monkeypatch: pytest.
 def test_what_is_spread_goes_by_boxes_and_what_is_not_does_not(tmp_path: Path) -> None:
     def spread(array: Any, axis: int = 0) -> bool:
         with open_store(array) as store:
-            return sources.is_spread(store[store.only_array()].reader, axis)
+            return is_spread(store[store.only_array()].reader, axis)
 
     def npy(name: str, shape: tuple[int, ...], dtype: str = "u1", **options: Any) -> Path:
         np.lib.format.open_memmap(tmp_path / name, "w+", dtype, shape, **options)  # sparse
@@ -291,26 +291,6 @@ def test_no_room_for_temporary_files(tmp_path: Path, options: Any, monkeypatch: 
     convert(x, tmp_path / "a.zarr")
     with pytest.raises(StoreError, match=r"b\.zarr: no space"):
         convert(x, tmp_path / "b.zarr", **options)
-
-
-def test_steps_are_all_done_or_the_first_error_is_raised() -> None:
-    done: list[int] = []
-    told: list[int] = []
-    in_steps(20, lambda: lambda number: done.append(number) or 10, threads=3, advance=told.append)  # type: ignore[func-returns-value] # append gives None, so that 10 is returned
-    assert sorted(done) == list(range(20))
-    assert sum(told) == 200
-    in_steps(0, lambda: lambda number: 1, threads=3, advance=told.append)
-
-    def failing(number: int) -> int:
-        if number == 5:
-            raise MemoryError
-        done.append(number)
-        return 1
-
-    done.clear()
-    with pytest.raises(MemoryError):
-        in_steps(1_000_000, lambda: failing, threads=3, advance=lambda nbytes: None)
-    assert len(done) < 1_000_000
 
 
 # -- raw files
@@ -545,7 +525,7 @@ def test_casting_one_of_several(tmp_path: Path) -> None:
 _PEAK = """
 import json, sys
 import h5py, imagecodecs, numcodecs, tqdm, zarr
-import oocloader.conversion.zarr, oocloader.stores.hdf5.store
+import oocloader.conversion.zarr_writer, oocloader.stores.hdf5.store
 from oocloader.conversion import convert
 
 def resident(key):

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocloader.conversion.chunking import default_chunk_rows
 from oocloader.conversion.encode import Codec
+from oocloader.conversion.options import ConvertOptions
 from oocloader.conversion.read_back import sample
 from oocloader.conversion.store_plan import (
-    ArrayPlan,
-    Reading,
+    ReadPlan,
+    StoredArrayPlan,
     check_rows,
     check_sources,
-    default_chunk_rows,
     make_plan,
 )
 from oocloader.errors import DataError, SettingError, UnsupportedArrayError
@@ -34,13 +35,12 @@ def planned(
     to: Any = "zarr",
     codec: str = "none",
     chunk_rows: int | None = None,
-    reading: Reading | None = None,
+    reading: ReadPlan | None = None,
     cores: int = 64,
-) -> ArrayPlan:
-    source = (ArrayInfo("x", shape, np.dtype(dtype)), reading or Reading())
-    plan = make_plan(
-        {"x": source}, store_format=to, codec=Codec.parse(codec), chunk_rows=chunk_rows, cores=cores
-    )
+) -> StoredArrayPlan:
+    source = (ArrayInfo("x", shape, np.dtype(dtype)), reading or ReadPlan())
+    options = ConvertOptions(chunk_rows=chunk_rows)
+    plan = make_plan({"x": source}, options, store_format=to, codec=Codec.parse(codec), cores=cores)
     return plan.arrays[0]
 
 
@@ -82,7 +82,7 @@ def test_default_chunk_rule(rows: int, row_nbytes: int) -> None:
 def test_pieces_and_shards_are_whole_chunks(
     rows: int, row_nbytes: int, chunk_rows: int | None, source_rows: int | None
 ) -> None:
-    plan = planned((rows, row_nbytes), chunk_rows=chunk_rows, reading=Reading(source_rows))
+    plan = planned((rows, row_nbytes), chunk_rows=chunk_rows, reading=ReadPlan(source_rows))
     assert plan.chunk_rows <= rows
     assert plan.piece_rows % plan.chunk_rows == 0
     assert (plan.pieces - 1) * plan.piece_rows < rows <= plan.pieces * plan.piece_rows
@@ -106,8 +106,8 @@ def test_shards_only_where_there_would_be_many_files() -> None:
 
 def test_pieces_follow_large_source_chunks() -> None:
     assert planned((10**6, 1024)).piece_rows == 2000
-    assert planned((10**6, 1024), reading=Reading(scattered=True)).piece_rows == 16_000
-    assert planned((10**6, 1024), reading=Reading(5000)).piece_rows == 20_000
+    assert planned((10**6, 1024), reading=ReadPlan(scattered=True)).piece_rows == 16_000
+    assert planned((10**6, 1024), reading=ReadPlan(5000)).piece_rows == 20_000
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_threads_fit_into_memory() -> None:
     assert planned((10**6, 10_000)).threads == 20
     assert planned((10**6, 10_000), codec="zstd").threads == 10
     assert planned((100, 32 * MIB), codec="zstd").threads == 2
-    assert planned((100, 32 * MIB), reading=Reading(None, 30 * MIB)).threads == 2
-    assert planned((100, 32 * MIB), codec="zstd", reading=Reading(copies=1)).threads == 1
+    assert planned((100, 32 * MIB), reading=ReadPlan(None, 30 * MIB)).threads == 2
+    assert planned((100, 32 * MIB), codec="zstd", reading=ReadPlan(copies=1)).threads == 1
     assert planned((100, GIB)).threads == 1
     assert planned((10, 10)).threads == 1  # no more than pieces
 
@@ -171,9 +171,10 @@ def test_arrays_must_agree_and_be_loadable() -> None:
 
 
 def test_needed_room_is_known_where_nothing_is_compressed() -> None:
-    source = (ArrayInfo("x", (10, 100), np.dtype("f4")), Reading())
+    source = (ArrayInfo("x", (10, 100), np.dtype("f4")), ReadPlan())
     for codec, needed in (("none", 12 * 400), ("zstd", 0)):
-        plan = make_plan({"x": source}, store_format="hdf5", codec=Codec.parse(codec), chunk_rows=4, cores=1)
+        options = ConvertOptions(chunk_rows=4)
+        plan = make_plan({"x": source}, options, store_format="hdf5", codec=Codec.parse(codec), cores=1)
         assert plan.needed_nbytes == needed
         assert (plan.nbytes, plan.rows) == (4000, 10)
 

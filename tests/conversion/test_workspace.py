@@ -15,10 +15,16 @@ import numpy as np
 import pytest
 
 from oocloader.conversion import convert, read_back, run, workspace
-from oocloader.conversion.job import digest
-from oocloader.conversion.journal import Finished
+from oocloader.conversion.identity import digest
+from oocloader.conversion.journal import FinishedPiece
 from oocloader.conversion.publish import DiscardedError
-from oocloader.conversion.workspace import Work, begun_codec, begun_nbytes, open_work, work_folder
+from oocloader.conversion.workspace import (
+    Workspace,
+    begun_codec,
+    begun_nbytes,
+    open_workspace,
+    workspace_folder,
+)
 from oocloader.errors import SettingError, StoreError
 
 JOB: dict[str, Any] = {
@@ -28,15 +34,15 @@ JOB: dict[str, Any] = {
     "plan": {"arrays": [{"name": "x"}]},
     "codec": "zstd:1",
 }
-PIECE = Finished(0, 0, [0], [4], [1], [1])
+PIECE = FinishedPiece(0, 0, [0], [4], [1], [1])
 
 
 def begin(destination: Path, job: dict[str, Any] | None = JOB, **options: Any) -> Any:
     chosen = {"resume": False, "overwrite": False, "pieces": 9, **options}
-    return open_work(str(destination), job, **chosen)
+    return open_workspace(str(destination), job, **chosen)
 
 
-def finish_one(found: Work) -> None:
+def finish_one(found: Workspace) -> None:
     Path(found.store).write_bytes(b"data")
     assert found.journal is not None
     found.journal.add(PIECE)
@@ -53,7 +59,7 @@ def break_off(destination: Path, error: BaseException, *, pieces: int = 1, **opt
 
 def test_work_that_is_done_leaves_nothing(tmp_path: Path) -> None:
     with begin(tmp_path / "out.h5") as found:
-        assert os.path.dirname(found.store) == work_folder(str(tmp_path / "out.h5"))
+        assert os.path.dirname(found.store) == workspace_folder(str(tmp_path / "out.h5"))
         finish_one(found)
         os.rename(found.store, tmp_path / "out.h5")
     assert os.listdir(tmp_path) == ["out.h5"]
@@ -91,7 +97,7 @@ def test_what_has_no_identity_is_removed(tmp_path: Path) -> None:
 
 
 def _hold(destination: str, ready: Any, leave: Any) -> None:
-    with open_work(destination, JOB, resume=False, overwrite=False, pieces=9):
+    with open_workspace(destination, JOB, resume=False, overwrite=False, pieces=9):
         ready.set()
         leave.wait(30)
 
@@ -201,7 +207,7 @@ def test_the_codec_that_was_begun_with(tmp_path: Path) -> None:
     break_off(tmp_path / "out.h5", ValueError(), pieces=0)
     assert begun_codec(destination) is None
     break_off(tmp_path / "out.h5", ValueError())
-    journal = Path(work_folder(destination)) / "journal"
+    journal = Path(workspace_folder(destination)) / "journal"
     before = journal.read_bytes()
     journal.write_bytes(before + b"cut off")
     assert begun_codec(destination) == "zstd:1"
@@ -250,6 +256,6 @@ def test_what_is_compared(
 
 
 def test_verifying_nothing_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert workspace.work_folder("/a/b.h5") == "/a/.b.h5.oocloader"
+    assert workspace.workspace_folder("/a/b.h5") == "/a/.b.h5.oocloader"
     monkeypatch.setattr("oocloader.conversion.read_back._check_sample", lambda *args: 1 / 0)
     convert(np.arange(3), tmp_path / "out.h5", verify="none")

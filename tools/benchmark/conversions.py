@@ -288,7 +288,7 @@ def _other(folder: Path, source: Path, library: str) -> float:
 _CHILD = """
 import json, sys
 import h5py, imagecodecs, numcodecs, tqdm, zarr
-import oocloader.conversion.hdf5, oocloader.conversion.zarr
+import oocloader.conversion.hdf5_writer, oocloader.conversion.zarr_writer
 import oocloader.stores.hdf5.store, oocloader.stores.zarr.store
 from oocloader import convert
 

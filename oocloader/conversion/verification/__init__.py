@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oocloader.conversion.verification.report import VerifyReport
 from oocloader.conversion.verification.run import verify
+from oocloader.conversion.verification.verify_report import VerifyReport
 
 __all__ = ["VerifyReport", "verify"]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from oocloader.conversion.verification.compare import described, differing
 from oocloader.conversion.verification.manifest import ArrayManifest, read_manifest
-from oocloader.conversion.verification.report import ArrayCheck, Damage, Difference
-from oocloader.conversion.verification.rows import Checked, RowChecker
+from oocloader.conversion.verification.rows import CheckedRows, RowChecker
+from oocloader.conversion.verification.verify_report import ArrayCheck, Damage, Difference
+from oocloader.conversion.worker_threads import results_in_order
 from oocloader.errors import ChangedError, OocloaderError, StoreError
 from oocloader.machine import usable_cores
 from oocloader.stores import StoredArray
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 # What all threads together may hold, unless one alone needs more.
 _MEMORY_NBYTES = 160 << 20
@@ -77,8 +72,8 @@ def _unreadable(array: StoredArray, blank: ArrayCheck, manifest: ArrayManifest |
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the pieces before have shown."""
+class _Findings:
+    """What pieces have shown."""
 
     differences: int = 0
     first: Difference | None = None
@@ -94,13 +89,14 @@ def _checked(
 ) -> ArrayCheck:
     checker = RowChecker(array, manifest, expected)
 
-    def check(piece: tuple[int, int]) -> tuple[int, list[_Found]]:
+    def check(piece: tuple[int, int]) -> tuple[int, list[_Findings]]:
         return piece[1] - piece[0], [_compared(part, expected) for part in checker.check(*piece)]
 
     threads = max(1, min(usable_cores(), _MEMORY_NBYTES // (2 * max(1, checker.piece_nbytes))))
     row_nbytes = array.info.nbytes // array.info.shape[0]
-    total = _Found()
-    with closing(_in_order(check, checker.pieces(), threads)) as results:
+    total = _Findings()
+    work = results_in_order(check, checker.pieces(), threads=threads, name="oocloader-verify")
+    with closing(work) as results:
         for rows, parts in results:
             for part in parts:
                 total.differences += part.differences
@@ -112,27 +108,10 @@ def _checked(
     )
 
 
-def _compared(part: Checked, expected: StoredArray | None) -> _Found:
+def _compared(part: CheckedRows, expected: StoredArray | None) -> _Findings:
     if part.rows is None or expected is None:
-        return _Found(damaged=list(part.damaged))
+        return _Findings(damaged=list(part.damaged))
     wanted = expected.read(part.start, part.start + len(part.rows))
     places = differing(part.rows, wanted)
     first = described(part.start, int(places[0]), part.rows, wanted) if len(places) else None
-    return _Found(len(places), first, list(part.damaged))
-
-
-def _in_order(
-    function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
-) -> Generator[_Result, None, None]:
-    """Results of `function` in the order of `items`, by threads that are at most one item each ahead."""
-    pool = concurrent.futures.ThreadPoolExecutor(threads, "oocloader-verify")
-    waiting: deque[concurrent.futures.Future[_Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    return _Findings(len(places), first, list(part.damaged))

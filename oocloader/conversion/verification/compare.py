@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oocloader.conversion.verification.report import Difference
+from oocloader.conversion.verification.verify_report import Difference
 
 
 def same_bits(found: np.ndarray, expected: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,16 +82,16 @@ class ArrayManifest:
         }
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> ArrayManifest:
+    def from_dict(cls, saved: dict[str, Any]) -> ArrayManifest:
         """Raises `ValueError` or `KeyError` where it is not what `as_dict` made."""
         manifest = cls(
-            name=str(found["name"]),
-            shape=tuple(int(n) for n in found["shape"]),
-            dtype=np.dtype(found["dtype"]).newbyteorder("="),
-            chunk_rows=int(found["chunk_rows"]),
-            checksums=np.frombuffer(base64.b64decode(found["crc32"], validate=True), "<u4"),
+            name=str(saved["name"]),
+            shape=tuple(int(n) for n in saved["shape"]),
+            dtype=np.dtype(saved["dtype"]).newbyteorder("="),
+            chunk_rows=int(saved["chunk_rows"]),
+            checksums=np.frombuffer(base64.b64decode(saved["crc32"], validate=True), "<u4"),
         )
-        if manifest.digest != found["blake2b"]:
+        if manifest.digest != saved["blake2b"]:
             raise ValueError("its digest is wrong")
         return manifest
 
@@ -100,22 +100,21 @@ def _dtype_text(dtype: np.dtype) -> str:
     return dtype.newbyteorder("<").str
 
 
-def write_manifests(path: str, store_format: str, manifests: Iterable[ArrayManifest], *, job: str) -> None:
-    """Put manifests into a new store. `job` tells one conversion from others, "" where it cannot be told."""
-    listed = list(manifests)
+def write_manifests(path: str, store_format: str, manifests: Sequence[ArrayManifest], *, digest: str) -> None:
+    """Put manifests into a new store. `digest` tells one conversion from others, "" where it cannot."""
     if store_format == "hdf5":
-        packed = _packed(listed, job)
+        packed = _packed(manifests, digest)
         with open(path, "ab") as file:
             file.write(packed + _FOOTER.pack(len(packed), _SIGNATURE))
         return
-    for manifest in listed:
+    for manifest in manifests:
         with open(os.path.join(path, *manifest.name.split("/"), FILE_NAME), "wb") as file:
-            file.write(_packed([manifest], job))
+            file.write(_packed([manifest], digest))
 
 
-def _packed(manifests: list[ArrayManifest], job: str) -> bytes:
+def _packed(manifests: Sequence[ArrayManifest], digest: str) -> bytes:
     arrays = [manifest.as_dict() for manifest in manifests]
-    return json.dumps({"oocloader_manifest": _VERSION, "job": job, "arrays": arrays}).encode() + b"\n"
+    return json.dumps({"oocloader_manifest": _VERSION, "job": digest, "arrays": arrays}).encode() + b"\n"
 
 
 def read_manifest(array: StoredArray) -> ArrayManifest | None:
@@ -127,14 +126,12 @@ def read_manifest(array: StoredArray) -> ArrayManifest | None:
         return None
     if not os.path.isdir(array.store):
         if zipfile.is_zipfile(array.store):
-            found = _of_zip(array.store, array.info.name)
-            return found[1][0] if found[1] else None
-        found = _of_file(array.store)
-        return next((manifest for manifest in found[1] if manifest.name == array.info.name), None)
+            return next(iter(_of_zip(array.store, array.info.name)[1]), None)
+        _, manifests = _of_file(array.store)
+        return next((manifest for manifest in manifests if manifest.name == array.info.name), None)
     inside = os.path.join(array.store, *array.info.name.split("/"))
     # An array at the root is named after its folder.
-    found = _of_folder(inside if os.path.isdir(inside) else array.store)
-    return found[1][0] if found[1] else None
+    return next(iter(_of_folder(inside if os.path.isdir(inside) else array.store)[1]), None)
 
 
 def names_in(path: str) -> list[str]:
@@ -153,8 +150,8 @@ def names_in(path: str) -> list[str]:
     return [manifest.name for manifest in _of_file(path)[1]]
 
 
-def job_of(path: str, name: str) -> str:
-    """The job that made the store at `path`, by the manifest of array `name`; "" where that is unknown."""
+def digest_in(path: str, name: str) -> str:
+    """What tells the conversion that made the store at `path`, by array `name`; "" where unknown."""
     try:
         if os.path.isdir(path):
             return _of_folder(os.path.join(path, *name.split("/")))[0]
@@ -163,10 +160,10 @@ def job_of(path: str, name: str) -> str:
         return ""
 
 
-_Found = tuple[str, list[ArrayManifest]]
+_Contents = tuple[str, list[ArrayManifest]]
 
 
-def _of_folder(folder: str) -> _Found:
+def _of_folder(folder: str) -> _Contents:
     path = os.path.join(folder, FILE_NAME)
     try:
         with open(path, "rb") as file:
@@ -175,7 +172,7 @@ def _of_folder(folder: str) -> _Found:
         return "", []
 
 
-def _of_zip(path: str, name: str) -> _Found:
+def _of_zip(path: str, name: str) -> _Contents:
     with zipfile.ZipFile(path) as archive:
         for member in (f"{name}/{FILE_NAME}", FILE_NAME):
             with contextlib.suppress(KeyError):
@@ -183,7 +180,7 @@ def _of_zip(path: str, name: str) -> _Found:
     return "", []
 
 
-def _of_file(path: str) -> _Found:
+def _of_file(path: str) -> _Contents:
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         if size < _FOOTER.size:
@@ -198,15 +195,13 @@ def _of_file(path: str) -> _Found:
         return _parsed(file.read(nbytes), path)
 
 
-def _parsed(text: bytes, path: str) -> _Found:
+def _parsed(text: bytes, path: str) -> _Contents:
     try:
-        found = json.loads(text)
-        if found["oocloader_manifest"] != _VERSION:
-            raise StoreError(
-                f"{path}: the manifest is of version {found['oocloader_manifest']}, which a later oocloader"
-                " wrote; use that one",
-                file=path,
-            )
-        return str(found["job"]), [ArrayManifest.from_dict(array) for array in found["arrays"]]
+        contents = json.loads(text)
+        version = contents["oocloader_manifest"]
+        if version != _VERSION:
+            what = f"the manifest is of version {version}, which a later oocloader wrote; use that one"
+            raise StoreError(f"{path}: {what}", file=path)
+        return str(contents["job"]), [ArrayManifest.from_dict(array) for array in contents["arrays"]]
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
         raise StoreError(f"{path}: the manifest is damaged: {error}", file=path) from error

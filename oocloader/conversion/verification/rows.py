@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocloader.conversion.verification.manifest import ArrayManifest, checksum_of_rows
-from oocloader.conversion.verification.report import Damage
+from oocloader.conversion.verification.verify_report import Damage
 from oocloader.errors import ChangedError, StoreError
 from oocloader.reading import ChunkReader
 from oocloader.sizes import nbytes_of_row
@@ -21,7 +21,7 @@ _MOST_PIECE_NBYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedRows:
     """Rows `start` on, `None` where they could not be read, and what of them is damaged."""
 
     start: int
@@ -64,7 +64,7 @@ class RowChecker:
         for start in range(0, rows, self._piece_rows):
             yield start, min(start + self._piece_rows, rows)
 
-    def check(self, start: int, stop: int) -> list[Checked]:
+    def check(self, start: int, stop: int) -> list[CheckedRows]:
         """Rows of a piece: whole, or chunk by chunk where something of it cannot be read."""
         try:
             rows = self._array.read(start, stop)
@@ -73,8 +73,8 @@ class RowChecker:
         except StoreError as error:
             if stop - start > self._step:
                 return [found for at in self._steps(start, stop) for found in self.check(*at)]
-            return [Checked(start, None, (self._unreadable(start, stop, error),))]
-        return [Checked(start, rows, tuple(self._changed(start, rows)))]
+            return [CheckedRows(start, None, (self._unreadable(start, stop, error),))]
+        return [CheckedRows(start, rows, tuple(self._changed(start, rows)))]
 
     def _steps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         for at in range(start, stop, self._step):

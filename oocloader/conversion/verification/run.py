@@ -9,7 +9,7 @@ from typing import Any
 
 from oocloader.conversion.verification.arrays import check_array
 from oocloader.conversion.verification.manifest import names_in
-from oocloader.conversion.verification.report import ArrayCheck, VerifyReport
+from oocloader.conversion.verification.verify_report import ArrayCheck, VerifyReport
 from oocloader.errors import StoreError
 from oocloader.progress import bar
 from oocloader.stores import Store, StoredArray, open_store
@@ -18,15 +18,38 @@ from oocloader.stores import Store, StoredArray, open_store
 def verify(store: Any, against: Any = None, *, progress: bool = False) -> VerifyReport:
     """Whether a store holds what it should.
 
-    - `store`: anything `open_store` takes. What `convert` made has a manifest, by which every chunk is
-      known that is not what it was. Of other stores all chunks are read and decoded.
-    - `against`: another store, such as the source of the conversion, whose every value must be the same,
-      bit by bit. Arrays belong together by name; where both stores have one only, by that. A dict of
-      sources, `{"x": "x.npy"}`, names the arrays of `store` to compare, and leaves out the others.
-    - `progress`: draw a bar on stderr, if that is a terminal.
+    Parameters
+    ----------
+    store : str, os.PathLike, numpy.ndarray, list, or dict
+        Anything `open_store` takes. What `convert` made has a manifest, by which every chunk is known that is
+        not what it was. Of other stores all chunks are read and decoded.
+    against : str, os.PathLike, numpy.ndarray, list, or dict, optional
+        Another store, such as the source of the conversion, whose every value must be the same, bit by bit.
+        Arrays belong together by name; where both stores have one only, by that. A dict of sources,
+        `{"x": "x.npy"}`, names the arrays of `store` to compare, and leaves out the others.
+    progress : bool, default False
+        Draw a bar on stderr, if that is a terminal.
 
-    Damage and differences are in the report; a store that cannot be opened is an error, as `open_store`
-    raises it, and one that changes meanwhile is a `ChangedError`.
+    Returns
+    -------
+    VerifyReport
+        Damage and differences, if there are any; `ok` says whether there are none.
+
+    Raises
+    ------
+    StoreError
+        A store cannot be opened, as `open_store` raises it, or holds no arrays.
+    ChangedError
+        A store changes meanwhile.
+
+    Examples
+    --------
+    >>> import numpy as np, oocloader as ooc, tempfile
+    >>> path = f"{tempfile.mkdtemp()}/x.h5"
+    >>> report = ooc.convert({"x": np.arange(10)}, path)
+    >>> from oocloader.conversion import verify
+    >>> verify(path).ok, verify(path, np.arange(10)).ok, verify(path, np.zeros(10, int)).ok
+    (True, True, False)
     """
     started = time.perf_counter()
     with open_store(store) as opened:

@@ -20,7 +20,7 @@ from oocloader.cli import main
 from oocloader.conversion import convert
 from oocloader.conversion.verification import VerifyReport, arrays, compare, verify
 from oocloader.conversion.verification.compare import described, differing, same_bits
-from oocloader.conversion.verification.report import ArrayCheck
+from oocloader.conversion.verification.verify_report import ArrayCheck
 from oocloader.errors import ChangedError, SettingError, StoreError
 
 

@@ -79,16 +79,33 @@ class ArrayCheck:
             "decoding": "all chunks can be read (no manifest, so their values are not checked)",
             "comparison": "the same",
         }[self.by]
-        found = [f"{head}: {'; '.join(parts) or good}"]
-        found += [f"  {damage}" for damage in self.damaged[:_LINES]]
+        lines = [f"{head}: {'; '.join(parts) or good}", *(f"  {damage}" for damage in self.damaged[:_LINES])]
         if len(self.damaged) > _LINES:
-            found.append(f"  and {len(self.damaged) - _LINES:,} more")
-        return found
+            lines.append(f"  and {len(self.damaged) - _LINES:,} more")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What `verify` found. `against` is the other store, `None` where the store was checked alone."""
+    """What `verify` found; as text, a verdict, and a line for each array and each chunk that is damaged.
+
+    Parameters
+    ----------
+    store : str
+        The store that was checked.
+    against : str or None
+        The other store, `None` where the store was checked alone.
+    arrays : tuple of ArrayCheck
+        What is known of each array.
+    seconds : float
+        How long it took.
+
+    Examples
+    --------
+    >>> print(VerifyReport("x.h5", None, (ArrayCheck("x", 10, 80, "manifest"),), 0.5))
+    x.h5: good (1 array, 0.5 s)
+      x: 10 rows: as they were written
+    """
 
     store: str
     against: str | None

@@ -17,9 +17,9 @@ import numpy as np
 import zarr
 
 from oocloader.conversion.encode import zarr2_compressor, zarr_codecs
-from oocloader.conversion.extents import Extent, Placed, put_tail
-from oocloader.conversion.store_plan import ArrayPlan, Plan
-from oocloader.errors import StoreError
+from oocloader.conversion.extents import Extent, Placement
+from oocloader.conversion.sinks import Sink
+from oocloader.conversion.store_plan import StoredArrayPlan, StorePlan
 
 # Stands in a shard's index for a chunk that is not there.
 _MISSING = np.uint64(2**64 - 1)
@@ -32,7 +32,7 @@ class ZarrWriter:
     An only array named "" is the root of the store.
     """
 
-    def __init__(self, path: str, plan: Plan) -> None:
+    def __init__(self, path: str, plan: StorePlan) -> None:
         self._path = path
         self._prefix = ["c"] if plan.zarr_format == 3 else []
         _remove_metadata(path)
@@ -50,10 +50,10 @@ class ZarrWriter:
             if plan.zarr_format == 3:
                 _record_nan(os.path.join(self._folder(array), "zarr.json"), array)
 
-    def _folder(self, array: ArrayPlan) -> str:
+    def _folder(self, array: StoredArrayPlan) -> str:
         return os.path.join(self._path, *array.name.split("/"))
 
-    def sink(self, array: ArrayPlan) -> _Files:
+    def sink(self, array: StoredArrayPlan) -> _Files:
         """Where the chunks of one array of the plan go."""
         return _Files(self._folder(array), array, self._prefix)
 
@@ -70,7 +70,7 @@ def _remove_metadata(path: str) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def _options(array: ArrayPlan, plan: Plan) -> dict[str, Any]:
+def _options(array: StoredArrayPlan, plan: StorePlan) -> dict[str, Any]:
     options: dict[str, Any] = {
         "shape": array.shape,
         "dtype": array.dtype,
@@ -103,21 +103,21 @@ def _json(value: Any) -> Any:
     return [_json(item) for item in value] if isinstance(value, list) else value
 
 
-def _compressors(plan: Plan, array: ArrayPlan) -> list[dict[str, Any]]:
+def _compressors(plan: StorePlan, array: StoredArrayPlan) -> list[dict[str, Any]]:
     codecs = zarr_codecs(plan.codec, array.dtype.itemsize)
     return [*codecs, {"name": "crc32c"}] if plan.checksum else codecs
 
 
-def _record_nan(path: str, array: ArrayPlan) -> None:
+def _record_nan(path: str, array: StoredArrayPlan) -> None:
     """Write a fill value that is another NaN than the usual one bit by bit, which zarr-python does not."""
     fill = array.fill_value
     if array.dtype.kind not in "fc" or not np.isnan(fill):
         return
     part = np.dtype(f"f{array.dtype.itemsize // (2 if array.dtype.kind == 'c' else 1)}")
-    found = [_json_float(value) for value in fill.reshape(1).view(part)]
+    values = [_json_float(value) for value in fill.reshape(1).view(part)]
     with open(path, "r+", encoding="utf-8") as file:
         document = json.load(file)
-        document["fill_value"] = found if array.dtype.kind == "c" else found[0]
+        document["fill_value"] = values if array.dtype.kind == "c" else values[0]
         file.seek(0)
         file.truncate()
         json.dump(document, file, indent=2)
@@ -134,11 +134,11 @@ def _json_float(value: np.floating) -> str | float:
     return f"0x{bits:0{2 * value.dtype.itemsize}x}"
 
 
-class _Files:
-    """The files of one array, one a chunk or one a shard. Asked in order, by one thread at a time."""
+class _Files(Sink):
+    """The files of one array, one a chunk or one a shard."""
 
-    def __init__(self, folder: str, array: ArrayPlan, prefix: list[str]) -> None:
-        self.stored_nbytes = 0
+    def __init__(self, folder: str, array: StoredArrayPlan, prefix: list[str]) -> None:
+        super().__init__()
         self._prefix = prefix
         self._folder = folder
         self._array = array
@@ -146,53 +146,37 @@ class _Files:
         self._index: np.ndarray | None = None
         if array.shard_rows is not None:
             self._index = np.full((self._per_shard, 2), _MISSING, "<u8")
-        self._at = 0
+        self._end = 0  # of the chunks that lie in the last file so far
 
     def path_of(self, chunk: int) -> str:
-        """The file that a chunk lies in."""
         number = str(chunk // self._per_shard)
         name = ".".join([*self._prefix, number, *["0"] * (len(self._array.shape) - 1)])
         return os.path.join(self._folder, name)
 
-    def keep(self, first_chunk: int, offsets: Sequence[int], sizes: Sequence[int]) -> None:
-        """Take chunks `first_chunk` on for written, at `offsets` of their files, `sizes` bytes long.
-
-        Raises `StoreError` where they would be put elsewhere.
-        """
-        placed = self.place(first_chunk, sizes)
-        if placed.offsets != list(offsets):
-            raise StoreError(f"{self._folder}: chunks were put in other places before; begin anew")
-        for extent in placed.extents:
-            if extent.ends:
-                put_tail(extent)
-
-    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placed:
-        """Where chunks `first_chunk` on go, `sizes` bytes long."""
-        placed = Placed([], [])
+    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placement:
+        placement = Placement([], [])
         done = 0
         while done < len(sizes):
             chunk = first_chunk + done
-            within = chunk % self._per_shard
-            here = sizes[done : done + self._per_shard - within]
-            ends = within + len(here) == self._per_shard or chunk + len(here) == self._array.chunks
-            placed.extents.append(self._extent(chunk, here, ends=ends, offsets=placed.offsets))
+            here = sizes[done : done + self._per_shard - chunk % self._per_shard]
+            placement.extents.append(self._extent(chunk, here, offsets=placement.offsets))
             done += len(here)
-        return placed
+        return placement
 
-    def _extent(self, chunk: int, sizes: Sequence[int], *, ends: bool, offsets: list[int]) -> Extent:
+    def _extent(self, chunk: int, sizes: Sequence[int], *, offsets: list[int]) -> Extent:
         """That of chunks in one file; their `offsets` are added."""
         within = chunk % self._per_shard
-        start = self._at if within else 0
+        ends = within + len(sizes) == self._per_shard or chunk + len(sizes) == self._array.chunks
+        start = self._end if within else 0
         stops = start + np.cumsum(sizes, dtype=np.int64)
         offsets += (stops - sizes).tolist()
         tail = b""
         if self._index is not None:
-            self._index[within : within + len(sizes), 0] = stops - sizes
-            self._index[within : within + len(sizes), 1] = sizes
+            self._index[within : within + len(sizes)] = np.stack((stops - sizes, sizes), axis=1)
             if ends:
                 index = self._index.tobytes()
                 tail = index + google_crc32c.value(index).to_bytes(4, "little")
                 self._index[:] = _MISSING
-        self._at = int(stops[-1])
-        self.stored_nbytes += self._at - start + len(tail)
-        return Extent(self.path_of(chunk), start, self._at - start, tail, ends)
+        self._end = int(stops[-1])
+        self.stored_nbytes += self._end - start + len(tail)
+        return Extent(self.path_of(chunk), start, self._end - start, tail, ends)

@@ -6,21 +6,46 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oocloader.conversion.store_plan import ArrayPlan, Plan
-from oocloader.sizes import nbytes_text
+from oocloader.conversion.options import ConvertOptions
+from oocloader.conversion.store_plan import StoredArrayPlan, StorePlan
+from oocloader.sizes import GIB, nbytes_text
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What `convert` did.
+    """What `convert` did; as text, in one line, and a line for each choice.
 
-    - `arrays`: their names in the new store, "" where it is one array and no group.
-    - `bytes_in`: of the rows in memory; `bytes_out`: of the new store on the disk; `bytes_resumed`: of
-      the rows that an earlier conversion had finished.
-    - `verify`: what was read back and compared with the source: "sample", "full" or "none".
-    - `seconds`: all of it, of which `seconds_writing`, `seconds_checking` (what `verify` says) and
-      `seconds_syncing` (waiting for the disk).
-    - `choices`: what was chosen, why, and how to choose otherwise: a line each.
+    Parameters
+    ----------
+    destination : str
+        Path of the new store.
+    format : {"zarr", "hdf5"}
+    codec : str
+        Such as "zstd:1".
+    arrays : tuple of str
+        Their names in the new store, "" where it is one array and no group.
+    rows : int
+        Of every array.
+    bytes_in : int
+        Of the rows in memory.
+    bytes_out : int
+        Of the new store on the disk.
+    bytes_resumed : int
+        Of the rows that an earlier conversion had finished.
+    verify : {"sample", "full", "none"}
+        What was read back and compared with the source.
+    seconds : float
+        All of it, of which:
+    seconds_writing, seconds_checking, seconds_syncing : float
+        Reading and writing, comparing what `verify` says, and waiting for the disk.
+    choices : tuple of str
+        What was chosen, why, and how to choose otherwise: a line each.
+
+    Examples
+    --------
+    >>> report = ConvertReport("x.h5", "hdf5", "none", ("x",), 9, 4000, 2000, 0, "none", 2.0, 1.5, 0.2, 0.3)
+    >>> report.ratio, report.gb_per_s
+    (2.0, 2e-06)
     """
 
     destination: str
@@ -64,32 +89,37 @@ class ConvertReport:
         return "\n".join((summary, *(f"  {choice}" for choice in self.choices)))
 
 
-def choices(plan: Plan, *, chunks: str, codec: str, temporary_nbytes: int) -> Iterator[str]:
-    """What was chosen for the new store: `chunks` and `codec` say why, `temporary_nbytes` were needed."""
-    yield f"codec {plan.codec}: {codec} (--codec)"
+def choices(plan: StorePlan, options: ConvertOptions, why_codec: str, temporary_nbytes: int) -> Iterator[str]:
+    """What was chosen for the new store, and why; `temporary_nbytes` were needed."""
+    yield f"codec {plan.codec}: {why_codec} (--codec)"
     for array in plan.arrays:
         name = array.name or "the array"
         what = f"{name}: {array.dtype} {array.shape}, {_count(array.chunks, 'chunk')} of"
         what += f" {_count(array.chunk_rows, 'row')} ({nbytes_text(array.chunk_nbytes)})"
-        yield f"{what}: {chunks} (--chunk-rows)"
+        yield f"{what}: {_why_chunks(options)} (--chunk-rows)"
         if plan.store_format == "zarr":
             yield f"{name}: {_files(array, plan)}"
     if temporary_nbytes:
         yield (
             f"by way of {nbytes_text(temporary_nbytes)} of temporary files beside the destination: the source"
-            " was read once, in the order in which it is kept"
+            " was read once, in the order in which it is stored"
         )
 
 
-def _files(array: ArrayPlan, plan: Plan) -> str:
+def _why_chunks(options: ConvertOptions) -> str:
+    if options.chunk_rows is not None:
+        return "as asked for"
+    memory = options.device_nbytes
+    aim = "8 MiB" if memory is None else f"a 1024th of the {memory / GIB:.3g} GiB of the device"
+    return f"near {aim}, at most a thousandth of the rows, at least 64 KiB"
+
+
+def _files(array: StoredArrayPlan, plan: StorePlan) -> str:
+    files = _count(array.files, "file")
     if array.shard_rows is None:
-        return f"{_count(array.files, 'file')} of a chunk each" + (
-            " (--shards)" if plan.zarr_format == 3 else ""
-        )
-    return (
-        f"{_count(array.files, 'file')}, shards of {_count(array.shard_rows, 'row')}"
-        f" ({nbytes_text(array.shard_rows * array.row_nbytes)}) (--shards)"
-    )
+        return f"{files} of a chunk each{' (--shards)' if plan.zarr_format == 3 else ''}"
+    nbytes = nbytes_text(array.shard_rows * array.row_nbytes)
+    return f"{files}, shards of {_count(array.shard_rows, 'row')} ({nbytes}) (--shards)"
 
 
 def _count(number: int, what: str) -> str:

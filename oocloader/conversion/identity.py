@@ -1,4 +1,4 @@
-"""What a conversion is: its source files, options and plan, so that another can be told from it."""
+"""What tells one conversion from another: its source files, options and plan."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.conversion.store_plan import Plan
+from oocloader.conversion.store_plan import StorePlan
 from oocloader.errors import ChangedError
+from oocloader.local_files import FileState
 from oocloader.stores import StoredArray
 
 # Asking for the state of this many files takes a tenth of a millisecond: worth it for every piece.
 _FEW = 64
-# What a plan leaves to the machine at hand, and does not show in the new store, and what is told beside it.
+# What a plan leaves to the machine at hand, and does not show in the new store, and what is said beside it.
 _NOT_COMPARED = frozenset(("threads", "buffers", "codec"))
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files of a source as they were at the start: real path -> (bytes, modified at, nanoseconds)."""
+    """The files of a source as they were at the start, by their real paths."""
 
-    files: Mapping[str, tuple[int, int]]
+    states: Mapping[str, FileState]
 
     @classmethod
     def of(cls, arrays: Iterable[StoredArray]) -> SourceFiles | None:
@@ -33,38 +34,32 @@ class SourceFiles:
 
         Files that HDF5 reaches through links or virtual datasets are not among them.
         """
-        paths = dict.fromkeys(path for array in arrays for path in (array.parts or (array.store,)))
-        files: dict[str, tuple[int, int]] = {}
-        for path in paths:
+        states: dict[str, FileState] = {}
+        for path in dict.fromkeys(path for array in arrays for path in (array.parts or (array.store,))):
             if not os.path.exists(path):
                 return None
-            files.update((file, _state(file)) for file in _files_of(os.path.realpath(path)))
-        return cls(files)
+            states.update((file, FileState.of(file)) for file in _files_of(os.path.realpath(path)))
+        return cls(states)
 
     @property
     def few(self) -> bool:
         """Whether looking at all of them costs next to nothing."""
-        return len(self.files) <= _FEW
+        return len(self.states) <= _FEW
 
     def check(self) -> None:
         """Raise `ChangedError` where one of them is not what it was."""
-        for path, before in self.files.items():
+        for path, before in self.states.items():
             try:
-                now = _state(path)
+                now = FileState.of(path)
             except OSError:
-                raise ChangedError(
-                    f"{path}: the file was removed while it was converted; restore it", file=path
-                ) from None
-            if now != before:
-                what = (
-                    f"it had {before[0]} bytes, and {now[0]} now"
-                    if now[0] != before[0]
-                    else "it was modified"
-                )
-                raise ChangedError(
-                    f"{path}: the file changed while it was converted: {what}; convert it again",
-                    file=path,
-                )
+                what = "was removed while it was converted; restore it"
+            else:
+                if now == before:
+                    continue
+                sizes = f"it had {before.nbytes} bytes, and {now.nbytes} now"
+                change = sizes if now.nbytes != before.nbytes else "it was modified"
+                what = f"changed while it was converted: {change}; convert it again"
+            raise ChangedError(f"{path}: the file {what}", file=path) from None
 
 
 def _files_of(path: str) -> Iterator[str]:
@@ -76,13 +71,11 @@ def _files_of(path: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in sorted(names))
 
 
-def _state(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
-
-
-def job_of(
-    files: SourceFiles | None, sources: Mapping[str, StoredArray], plan: Plan, options: Mapping[str, Any]
+def identity_of(
+    files: SourceFiles | None,
+    sources: Mapping[str, StoredArray],
+    plan: StorePlan,
+    options: Mapping[str, object],
 ) -> dict[str, Any] | None:
     """All that makes the new store what it is, for JSON; `None` for what is in memory, which has no identity.
 
@@ -90,16 +83,16 @@ def job_of(
     """
     if files is None:
         return None
-    job = {
+    identity = {
         "options": options,
         "arrays": {name: array.info.name for name, array in sources.items()},
-        "files": files.files,
+        "files": {path: (state.nbytes, state.mtime_ns) for path, state in files.states.items()},
         "plan": plan,
         "codec": str(plan.codec),
     }
     # As it will be read from the journal.
-    found: dict[str, Any] = json.loads(json.dumps(_plain(job)))
-    return found
+    plain: dict[str, Any] = json.loads(json.dumps(_plain(identity)))
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -116,19 +109,19 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def digest(job: Mapping[str, Any] | None) -> str:
-    """A short text that is the same for the same job, "" for none.
+def digest(identity: Mapping[str, Any] | None) -> str:
+    """A short text that is the same for the same conversion, "" for none.
 
     The codec is the one that was asked for: which one is best, where that is left open, is measured.
     """
-    if job is None:
+    if identity is None:
         return ""
-    job = {name: value for name, value in job.items() if name != "codec"}
-    return hashlib.blake2b(json.dumps(job, sort_keys=True).encode(), digest_size=16).hexdigest()
+    compared = {name: value for name, value in identity.items() if name != "codec"}
+    return hashlib.blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first thing in which two jobs differ, in words; "" where they are the same."""
+    """The first thing in which two conversions differ, in words; "" where they are the same."""
     if not before:
         return "it was of arrays in memory"
     for name in dict.fromkeys((*before["options"], *now["options"])):

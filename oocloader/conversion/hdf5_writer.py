@@ -13,8 +13,9 @@ import numpy as np
 from h5py._objects import phil  # h5py's own lock, which it names nowhere else
 
 from oocloader.conversion.encode import hdf5_filter
-from oocloader.conversion.extents import Placed, extents_of
-from oocloader.conversion.store_plan import ArrayPlan, Plan
+from oocloader.conversion.extents import Placement, extents_of, pwrite_all
+from oocloader.conversion.sinks import Sink
+from oocloader.conversion.store_plan import StoredArrayPlan, StorePlan
 from oocloader.errors import StoreError
 
 _PAGE = 4096
@@ -32,7 +33,7 @@ class Hdf5Writer:
     the same chunks in the same places when it is asked in the same order: so it is asked again.
     """
 
-    def __init__(self, path: str, plan: Plan) -> None:
+    def __init__(self, path: str, plan: StorePlan) -> None:
         chunks = sum(array.chunks for array in plan.arrays)
         self._output = _Output(path)
         self._file: Any = None
@@ -51,7 +52,7 @@ class Hdf5Writer:
             self.abandon()
             raise
 
-    def _create(self, array: ArrayPlan, plan: Plan) -> Any:
+    def _create(self, array: StoredArrayPlan, plan: StorePlan) -> Any:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         if not plan.codec.raw:
             number, values = hdf5_filter(plan.codec, array.dtype.itemsize, array.chunk_nbytes)
@@ -72,7 +73,7 @@ class Hdf5Writer:
                 dataset.attrs[name] = json.dumps(value)
         return dataset
 
-    def sink(self, array: ArrayPlan) -> _Dataset:
+    def sink(self, array: StoredArrayPlan) -> _Dataset:
         """Where the chunks of one array of the plan go."""
         return _Dataset(self._datasets[array.name].id, array, self._output)
 
@@ -107,21 +108,21 @@ class _Output:
         self.path = path
         self.discard = False
         self._failed: OSError | None = None
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._at = 0
         self._size = 0
         self._watched = (-1, -1)
-        self._found = -1
+        self._watched_offset = -1
 
     def watch(self, chunk: np.ndarray) -> None:
         """Notice where the bytes of `chunk` (uint8, 1-d) are put, and put nothing there."""
         self._watched = (_address(chunk), chunk.nbytes)
-        self._found = -1
+        self._watched_offset = -1
 
-    def found(self) -> int:
+    def watched_offset(self) -> int:
         """Where HDF5 put the bytes watched for, -1 if it did not."""
         self._watched = (-1, -1)
-        return self._found
+        return self._watched_offset
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_CUR:
@@ -135,28 +136,26 @@ class _Output:
         return self._at
 
     def read(self, nbytes: int) -> bytes:
-        found = os.pread(self._fd, nbytes, self._at)
-        self._at += len(found)
-        return found
+        data = os.pread(self._fd, nbytes, self._at)
+        self._at += len(data)
+        return data
 
     def readinto(self, buffer: Any) -> int:
-        found = os.preadv(self._fd, [buffer], self._at)
-        self._at += found
-        return found
+        nbytes = os.preadv(self._fd, [buffer], self._at)
+        self._at += nbytes
+        return nbytes
 
     def write(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         total = view.nbytes
         self._size = max(self._size, self._at + total)
         if total == self._watched[1] and _address(np.frombuffer(view, np.uint8)) == self._watched[0]:
-            self._found = self._at
+            self._watched_offset = self._at
             self._at += total
             return total
         try:
-            while view and not self.discard:
-                written = os.pwrite(self._fd, view, self._at)
-                self._at += written
-                view = view[written:]
+            if not self.discard:
+                self._at = pwrite_all(self._fd, view, self._at)
         except OSError as error:
             self._failed, self.discard = error, True
         return total
@@ -191,36 +190,28 @@ def _address(data: np.ndarray) -> int:
     return address
 
 
-class _Dataset:
-    """The chunks of one dataset. Asked in order, by one thread at a time."""
+class _Dataset(Sink):
+    """The chunks of one dataset."""
 
-    def __init__(self, dataset: Any, array: ArrayPlan, output: _Output) -> None:
-        self.stored_nbytes = 0
+    def __init__(self, dataset: Any, array: StoredArrayPlan, output: _Output) -> None:
+        super().__init__()
         self._dataset = dataset
         self._output = output
         self._chunk_rows = array.chunk_rows
-        self._rest = (0,) * (len(array.shape) - 1)
+        self._across = (0,) * (len(array.shape) - 1)
         # Stands for every chunk, and is never looked at: it takes no memory.
         self._nothing = np.empty(0, np.uint8)
 
     def path_of(self, chunk: int) -> str:
-        """The file that a chunk lies in."""
         return self._output.path
 
-    def keep(self, first_chunk: int, offsets: Sequence[int], sizes: Sequence[int]) -> None:
-        """Take chunks `first_chunk` on for written, at `offsets` of the file, `sizes` bytes long.
+    def _moved(self) -> str:
+        return (
+            f"{self._output.path}: HDF5 {h5py.version.hdf5_version} lays out files otherwise than the version"
+            " that this one was begun with; go on with that version, or begin anew"
+        )
 
-        Raises `StoreError` where HDF5 would put them elsewhere.
-        """
-        if self.place(first_chunk, sizes).offsets != list(offsets):
-            raise StoreError(
-                f"{self._output.path}: HDF5 {h5py.version.hdf5_version} lays out files otherwise than the"
-                " version that this one was begun with; go on with that version, or begin anew",
-                file=self._output.path,
-            )
-
-    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placed:
-        """Where chunks `first_chunk` on go, `sizes` bytes long."""
+    def place(self, first_chunk: int, sizes: Sequence[int]) -> Placement:
         if max(sizes) > self._nothing.nbytes:
             self._nothing = np.empty(max(sizes), np.uint8)
         offsets = []
@@ -230,13 +221,11 @@ class _Dataset:
             for chunk, nbytes in enumerate(sizes, first_chunk):
                 part = self._nothing[:nbytes]
                 self._output.watch(part)
-                self._dataset.write_direct_chunk((chunk * self._chunk_rows, *self._rest), part)
-                offsets.append(self._output.found())
+                self._dataset.write_direct_chunk((chunk * self._chunk_rows, *self._across), part)
+                offsets.append(self._output.watched_offset())
         self._output.check()
         if min(offsets) < 0:
-            raise StoreError(
-                f"{self._output.path}: HDF5 {h5py.version.hdf5_version} does not write chunks as they are",
-                file=self._output.path,
-            )
+            what = f"HDF5 {h5py.version.hdf5_version} does not write chunks as they are"
+            raise StoreError(f"{self._output.path}: {what}", file=self._output.path)
         self.stored_nbytes += sum(sizes)
-        return Placed(offsets, extents_of(self._output.path, offsets, sizes))
+        return Placement(offsets, extents_of(self._output.path, offsets, sizes))
