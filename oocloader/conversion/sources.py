@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from oocloader.conversion.casting import CastRows
@@ -36,14 +37,10 @@ def open_source(source: Any, options: ConvertOptions) -> Store:
     if shapes.every is not None:
         raise SettingError("shape: say which array is a raw file, as in shape={'x': (1000, 64)} (x=1000,64)")
     shapes.check_names(source)
-    with contextlib.ExitStack() as opened:
-        stores: dict[str, Store] = {}
-        for name, value in source.items():
-            stores[name] = _open_part(name, value, options)
-            opened.callback(stores[name].close)
-        joined = side_by_side(stores, path=", ".join(f"{name}={value}" for name, value in source.items()))
-        opened.pop_all()  # it closes them
-        return joined
+    openers: dict[str, Callable[[], Store]] = {
+        name: partial(_open_part, name, value, options) for name, value in source.items()
+    }
+    return side_by_side(openers, path=", ".join(f"{name}={value}" for name, value in source.items()))
 
 
 def _open_part(name: str, source: Any, options: ConvertOptions) -> Store:

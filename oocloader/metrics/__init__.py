@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from oocloader.metrics.bottleneck import PassContext
-from oocloader.metrics.counters import Counters, major_faults
+from oocloader.metrics.counters import Counters, major_faults, peak_memory_bytes
 from oocloader.metrics.report import Report, make_report
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Report",
     "major_faults",
     "make_report",
+    "peak_memory_bytes",
 ]

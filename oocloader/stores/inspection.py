@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from oocloader.sizes import KIB, MIB, nbytes_of_row, nbytes_text
@@ -29,23 +29,9 @@ class ArrayReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report in terms of JSON."""
-        info = self.info
-        return {
-            "name": info.name,
-            "shape": list(info.shape),
-            "dtype": str(info.dtype),
-            "chunk_shape": None if info.chunk_shape is None else list(info.chunk_shape),
-            "codecs": list(info.codecs),
-            "nbytes": info.nbytes,
-            "stored_nbytes": info.stored_nbytes,
-            "reader": info.reader,
-            "reason": info.reason,
-            "store": self.store,
-            "parts": list(self.parts),
-            "attrs": {str(name): _plain(value) for name, value in info.attrs.items()},
-            "notice": self.notice,
-            "advice": list(self.advice),
-        }
+        known = {**asdict(self), **asdict(self.info), "nbytes": self.info.nbytes}
+        del known["info"]
+        return {name: _plain(value) for name, value in known.items()}
 
 
 def inspect_store(store: Store) -> list[ArrayReport]:

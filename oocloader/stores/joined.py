@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Literal
 
 from oocloader.errors import DataError
@@ -25,34 +26,39 @@ def common_name(paths: Sequence[str]) -> str:
     return "".join(letter for letter, _ in alike).rstrip("0123456789-_. ") or "array"
 
 
-def join(stores: Sequence[Store], *, path: str, single: str) -> Store:
-    """The arrays of `stores`, each joined along the rows in the order given. Takes over the stores.
+def join(openers: Iterable[Callable[[], Store]], *, path: str, single: str) -> Store:
+    """The arrays of the stores that are opened, each joined along the rows in the order given.
 
     Stores of one array each are joined whatever the arrays are called, under the name `single`; otherwise
     arrays of one name belong together. `path` names the whole in messages. Raises `DataError`, naming
-    the store, where one lacks an array or has it with another sample shape or dtype.
+    the store, where one lacks an array or has it with another sample shape or dtype; where anything fails,
+    nothing stays open.
     """
-    if all(len(store.arrays) == 1 for store in stores):
-        groups = {single: [next(iter(store.stored.values())) for store in stores]}
-    else:
-        groups = {name: [_member(store, name, stores[0]) for store in stores] for name in stores[0].arrays}
-        for store in stores[1:]:
-            for name in store.arrays:
-                _member(stores[0], name, store)
-    paths = tuple(store.path for store in stores)
-    return Store(
-        path,
-        [_joined(name, arrays, path, paths) for name, arrays in groups.items()],
-        scales=frozenset().union(*(store.scales for store in stores)),
-        hidden=stores[0].hidden,
-        on_close=_closing(stores),
-    )
+    with ExitStack() as opened:
+        stores = [opened.enter_context(opener()) for opener in openers]
+        paths = tuple(store.path for store in stores)
+        return Store(
+            path,
+            [_joined(name, arrays, path, paths) for name, arrays in _by_name(stores, single).items()],
+            scales=frozenset().union(*(store.scales for store in stores)),
+            hidden=stores[0].hidden,
+            on_close=opened.pop_all().close,
+        )
 
 
-def side_by_side(stores: Mapping[str, Store], *, path: str) -> Store:
-    """The only array of each store, under the name given. Takes over the stores."""
-    arrays = [_renamed(store.find(store.only_array()), name) for name, store in stores.items()]
-    return Store(path, arrays, on_close=_closing(list(stores.values())))
+def side_by_side(openers: Mapping[str, Callable[[], Store]], *, path: str) -> Store:
+    """The only array of each store that is opened, under the name given; else nothing stays open."""
+    with ExitStack() as opened:
+        stores = {name: opened.enter_context(opener()) for name, opener in openers.items()}
+        arrays = [_renamed(store.find(store.only_array()), name) for name, store in stores.items()]
+        return Store(path, arrays, on_close=opened.pop_all().close)
+
+
+def only(store: Store, name: str) -> Store:
+    """A store of one array of `store`, under its name there. Takes over the store."""
+    with ExitStack() as opened:
+        opened.enter_context(store)
+        return Store(store.path, [store.find(name)], on_close=opened.pop_all().close)
 
 
 def _renamed(array: StoredArray, name: str) -> StoredArray:
@@ -60,17 +66,15 @@ def _renamed(array: StoredArray, name: str) -> StoredArray:
     return StoredArray(info, lambda: array.reader, store=array.store, parts=array.parts, notice=array.notice)
 
 
-def only(store: Store, name: str) -> Store:
-    """A store of one array of `store`, under its name there. Takes over the store."""
-    return Store(store.path, [store.find(name)], on_close=store.close)
-
-
-def _closing(stores: Sequence[Store]) -> Callable[[], None]:
-    def close() -> None:
-        for store in stores:
-            store.close()
-
-    return close
+def _by_name(stores: Sequence[Store], single: str) -> dict[str, list[StoredArray]]:
+    """The arrays that belong together."""
+    first = stores[0]
+    if all(len(store.arrays) == 1 for store in stores):
+        return {single: [next(iter(store.stored.values())) for store in stores]}
+    for store in stores:
+        for name in store.arrays:
+            _member(first, name, store)
+    return {name: [_member(store, name, first) for store in stores] for name in first.arrays}
 
 
 def _member(store: Store, name: str, first: Store) -> StoredArray:
@@ -88,11 +92,11 @@ def _joined(name: str, arrays: Sequence[StoredArray], path: str, paths: tuple[st
         if array.info.reader == "none":
             reason = f"in part {array.store}: {array.info.reason}"
             info = dataclasses.replace(array.info, name=name, reason=reason)
-            return StoredArray(info, None, store=path, parts=paths)
+            return StoredArray(info, store=path, parts=paths)
     for array in arrays[1:]:
         _check_alike(name, first, array)
     if not filled:
-        return StoredArray(dataclasses.replace(first.info, name=name), None, store=path, parts=paths)
+        return StoredArray(dataclasses.replace(first.info, name=name), store=path, parts=paths)
     infos = [array.info for array in filled]
     slow = next((array for array in filled if array.info.reader == "library"), None)
     kind: Literal["direct", "library"] = "library" if slow is not None else "direct"

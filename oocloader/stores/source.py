@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -80,18 +80,6 @@ def _text(path: str | os.PathLike[Any]) -> str:
     return local_path(text, remedy="copy the store to this machine")
 
 
-def _open_all(openers: Iterable[Callable[[], Store]], combine: Callable[[list[Store]], Store]) -> Store:
-    """`combine` what the openers open; where anything fails, nothing stays open."""
-    stores: list[Store] = []
-    try:
-        stores.extend(opener() for opener in openers)
-        return combine(stores)
-    except BaseException:
-        for store in stores:
-            store.close()
-        raise
-
-
 def _open_mapping(source: Mapping[Any, Any]) -> Store:
     if not source:
         raise SettingError("the dict of arrays is empty")
@@ -101,10 +89,7 @@ def _open_mapping(source: Mapping[Any, Any]) -> Store:
         if isinstance(value, Mapping):
             raise SettingError(f"{name!r}: a dict within a dict is no array")
     path = ", ".join(f"{name}={_shown(value)}" for name, value in source.items())
-    return _open_all(
-        (partial(open_store, value) for value in source.values()),
-        lambda stores: side_by_side(dict(zip(source, stores, strict=True)), path=path),
-    )
+    return side_by_side({name: partial(open_store, value) for name, value in source.items()}, path=path)
 
 
 def _shown(value: Any) -> str:
@@ -123,15 +108,13 @@ def _open_list(source: list[Any] | tuple[Any, ...]) -> Store:
         return _open_parts(paths, path=path, single=name)
     if all(isinstance(part, np.ndarray) for part in source):
         openers = (partial(open_memory, part) for part in source)
-        path = f"{len(source)} arrays in memory"
-        return _open_all(openers, lambda stores: join(stores, path=path, single="array"))
+        return join(openers, path=f"{len(source)} arrays in memory", single="array")
     kinds = ", ".join(sorted({type(part).__name__ for part in source}))
     raise SettingError(f"a list of parts is a list of paths or of NumPy arrays; got one of {kinds}")
 
 
 def _open_parts(paths: list[str], *, path: str, single: str) -> Store:
-    openers = (partial(_open_text, part) for part in paths)
-    return _open_all(openers, lambda stores: join(stores, path=path, single=single))
+    return join((partial(_open_text, part) for part in paths), path=path, single=single)
 
 
 def _open_text(text: str) -> Store:
@@ -139,8 +122,7 @@ def _open_text(text: str) -> Store:
         return _open_path(text)
     path, separator, array = text.rpartition("::")
     if separator and path:
-        store = _open_text(path)
-        return _open_all([lambda: store], lambda _: only(store, array.strip("/")))
+        return only(_open_text(path), array.strip("/"))
     if _GLOB.search(text):
         paths = sorted(glob.glob(text, recursive=True), key=natural_key)
         if not paths:

@@ -35,11 +35,6 @@ class DemoReport:
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
-        trainings = [asdict(training) for training in self.trainings]
-        for entry, training in zip(trainings, self.trainings, strict=True):
-            del entry["losses"]
-            for share in ("rows_per_s", "waiting_share", "cutting_share"):
-                entry[share] = getattr(training, share)
         return {
             "rows": self.rows,
             "data_bytes": self.data_bytes,
@@ -47,7 +42,7 @@ class DemoReport:
             "held_out": self.held_out,
             "enough_accuracy": ENOUGH,
             "passed": self.passed,
-            "trainings": trainings,
+            "trainings": [_numbers(training) for training in self.trainings],
             "folder": str(self.folder),
             "plot": str(self.plot),
         }
@@ -60,6 +55,15 @@ class DemoReport:
         enough = f"{ENOUGH:.2f} is {'reached' if self.passed else 'NOT reached'}"
         table = "\n".join(_table(self.trainings))
         return f"{size}: {times}\n\n{table}\n\n{judged}; {enough}\nplot: {self.plot}"
+
+
+_DERIVED = ("rows_per_s", "waiting_share", "cutting_share")
+
+
+def _numbers(training: Training) -> dict[str, Any]:
+    numbers = asdict(training)
+    del numbers["losses"]
+    return numbers | {name: getattr(training, name) for name in _DERIVED}
 
 
 _HEAD = "store|on disk|windows|rows/s|waiting for data|cutting batches|peak memory|in training|accuracy"
@@ -85,36 +89,22 @@ def _table(trainings: Sequence[Training]) -> list[str]:
 
 
 def save_plot(path: Path, digits: Digits, grown: np.ndarray, trainings: Sequence[Training]) -> None:
-    """A PNG: digits as they are and as they were grown, the loss as training went, where the time went.
+    """A PNG: digits as they are and as they were grown, and the loss as training went.
 
-    `grown` is some training images, `(at least 40, 32, 32, 1)`.
+    `grown` is some training images, `(at least 48, 32, 32, 1)`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4), layout="constrained")
+    figure = Figure(figsize=(9, 4), layout="constrained")
     FigureCanvasAgg(figure)
-    left, middle, right = figure.subplots(1, 3)
-
+    left, right = figure.subplots(1, 2)
     sheet = np.concatenate([digits.source_images[:16], grown[:48]]).reshape(8, 8, 32, 32)
     left.imshow(sheet.transpose(0, 2, 1, 3).reshape(256, 256), cmap="gray_r")
     left.axhline(63.5, color="tab:red", linewidth=1)
     left.set(title="digits as they are, and grown from them", xticks=[], yticks=[])
-
     for training in trainings:
-        middle.plot(training.losses, label=training.store, linewidth=1)
-    middle.set(title="training loss", xlabel="batch", yscale="log")
-    middle.legend()
-
-    names = [training.store for training in trainings]
-    left_of = np.zeros(len(names))
-    for label, seconds in (
-        ("training", [training.seconds - training.next_s for training in trainings]),
-        ("cutting batches", [training.next_s - training.waiting_s for training in trainings]),
-        ("waiting for data", [training.waiting_s for training in trainings]),
-    ):
-        right.barh(names, seconds, left=left_of, label=label)
-        left_of += seconds
-    right.set(title="where the time went", xlabel="seconds", ylim=(len(names) - 0.4, -1))
-    right.legend(loc="upper center", ncols=3, fontsize=8)
+        right.plot(training.losses, label=training.store, linewidth=1)
+    right.set(title="training loss", xlabel="batch", yscale="log")
+    right.legend()
     figure.savefig(path, dpi=110)

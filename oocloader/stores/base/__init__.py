@@ -15,7 +15,7 @@ from oocloader.stores.base.dtypes import STRING_REMEDY, native, refusal
 from oocloader.stores.base.listing import Listing
 from oocloader.stores.base.sparse import MEMBERS, sparse_kind
 from oocloader.stores.base.store import Store
-from oocloader.stores.base.stored_array import ArrayInfo, StoredArray, unreadable
+from oocloader.stores.base.stored_array import ArrayInfo, StoredArray, described, unreadable
 
 __all__ = [
     "MEMBERS",
@@ -25,6 +25,7 @@ __all__ = [
     "Store",
     "StoredArray",
     "damaged",
+    "described",
     "native",
     "packed_notice",
     "plain",

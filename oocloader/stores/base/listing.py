@@ -45,7 +45,7 @@ class Listing:
         remedy = "write it as a dense array, such as matrix.toarray()"
         reason = f"it is a group ({kind}{size}), not an array: {remedy}"
         info = ArrayInfo(name, shape, dtype(), attrs=attrs, reader="none", reason=reason)
-        self.arrays.append(StoredArray(info, None, store=self.path))
+        self.arrays.append(StoredArray(info, store=self.path))
         member_reason = f"it is a part of the group {name!r} ({kind}); its values are not samples"
         self.hidden.update({f"{name}/{member}": member_reason for member in MEMBERS})
         return True

@@ -12,6 +12,7 @@ import numpy as np
 
 from oocloader.errors import ClosedError, SettingError, UnsupportedArrayError
 from oocloader.reading import Lock, RowReader, read_rows
+from oocloader.stores.base.dtypes import native, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class StoredArray:
     ----------
     info : ArrayInfo
         What is known of it.
-    make_reader : callable or None
-        Called once, by the first thread that reads; `None` where `info.reader` is "none".
+    make_reader : callable, optional
+        Called once, by the first thread that reads; never where `info.reader` is "none".
     store : str
         Path of the store, for messages.
     parts : tuple of str
@@ -91,7 +92,7 @@ class StoredArray:
     def __init__(
         self,
         info: ArrayInfo,
-        make_reader: Callable[[], RowReader] | None,
+        make_reader: Callable[[], RowReader] | None = None,
         *,
         store: str,
         parts: tuple[str, ...] = (),
@@ -117,7 +118,7 @@ class StoredArray:
                 if self._closed:
                     what = f"{self.store}: the store is closed"
                     raise ClosedError(what, file=self.store, array=self.info.name)
-                if self._make_reader is None:
+                if self._make_reader is None or self.info.reader == "none":
                     raise self.unsupported()
                 if self._reader is None:
                     self._reader = self._make_reader()
@@ -200,4 +201,15 @@ class StoredArray:
 def unreadable(name: str, reason: str, *, store: str, stored_nbytes: int = 0) -> StoredArray:
     """An array that is listed although nothing is known of it, and cannot be loaded."""
     info = ArrayInfo(name, (), np.dtype("V"), stored_nbytes=stored_nbytes, reader="none", reason=reason)
-    return StoredArray(info, None, store=store)
+    return StoredArray(info, store=store)
+
+
+def described(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, stored_nbytes: int, **known: Any
+) -> ArrayInfo:
+    """The info of an array of values, "direct" or "none" by its shape and `dtype` (in any byte order)."""
+    reason = refusal(dtype, shape)
+    reader: Literal["direct", "none"] = "none" if reason else "direct"
+    return ArrayInfo(
+        name, shape, native(dtype), stored_nbytes=stored_nbytes, reader=reader, reason=reason, **known
+    )

@@ -130,19 +130,16 @@ def _fill(file: Hdf5File, name: str) -> np.ndarray:
 
 
 def _library_reader(file: Hdf5File, info: ArrayInfo) -> LibraryReader:
-    def read(start: int, stop: int, out: np.ndarray) -> None:
-        # Not read_direct: h5py itself knows forms of numbers that HDF5 does not convert to those of `out`.
-        out[...] = file.held_open()[info.name][start:stop]
-
     def read_box(box: Box, out: np.ndarray) -> None:
         dataset = file.held_open()[info.name]
         # The axes of an array type follow those of the dataset, and are no part of its selection.
         inner = (slice(None),) * dataset.ndim + box[dataset.ndim :]
+        # Not read_direct: h5py itself knows forms of numbers that HDF5 does not convert to those of `out`.
         out[...] = dataset[box[: dataset.ndim]][inner]
 
     chunk_shape = info.chunk_shape
     return LibraryReader(
-        read,
+        lambda start, stop, out: read_box((slice(start, stop),), out),
         shape=info.shape,
         dtype=info.dtype,
         chunk_rows=chunk_shape[0] if chunk_shape else None,

@@ -17,10 +17,10 @@ from oocloader.stores.base import (
     Listing,
     Store,
     StoredArray,
+    described,
     native,
     packed_notice,
     plain,
-    refusal,
 )
 from oocloader.stores.hdf5.file import Hdf5File, open_for_reading
 from oocloader.stores.hdf5.readers import Storage, make_reader, storage_of
@@ -146,17 +146,11 @@ def describe(name: str, dataset: h5py.Dataset, *, swmr: bool) -> tuple[ArrayInfo
         return ArrayInfo(name, shape, dtype, None, (), stored_nbytes, attrs, "none", reason), None, ""
     # Each value of an array type is a small array: its axes follow those of the dataset.
     element, inner = dataset.dtype.subdtype or (dataset.dtype, ())
-    info = ArrayInfo(
-        name,
-        (*dataset.shape, *inner),
-        native(element),
-        chunk_shape=None if dataset.chunks is None else (*dataset.chunks, *inner),
-        stored_nbytes=stored_nbytes,
-        attrs=attrs,
-    )
-    reason = refusal(info.dtype, info.shape)
-    if reason:
-        return dataclasses.replace(info, reader="none", reason=reason), None, ""
+    shape = (*dataset.shape, *inner)
+    chunk_shape = None if dataset.chunks is None else (*dataset.chunks, *inner)
+    info = described(name, shape, element, stored_nbytes=stored_nbytes, chunk_shape=chunk_shape, attrs=attrs)
+    if info.reader == "none":
+        return info, None, ""
     storage = storage_of(dataset, swmr=swmr)
     info = dataclasses.replace(info, codecs=storage.codecs, reader=storage.reader, reason=storage.reason)
     notice = "; ".join(text for text in (packed_notice(attrs, info.dtype), storage.notice) if text)

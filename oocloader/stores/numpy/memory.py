@@ -6,7 +6,7 @@ import numpy as np
 
 from oocloader.errors import SettingError
 from oocloader.reading import MemoryReader
-from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
+from oocloader.stores.base import Store, StoredArray, described
 
 NAME = "array"
 WHERE = "array in memory"
@@ -17,13 +17,5 @@ def open_memory(array: np.ndarray) -> Store:
     if isinstance(array, np.ma.MaskedArray):
         raise SettingError("a masked array has no plain values: fill it first, with .filled(value)")
     plain = np.asarray(array)
-    reason = refusal(plain.dtype, plain.shape)
-    info = ArrayInfo(
-        NAME,
-        plain.shape,
-        native(plain.dtype),
-        stored_nbytes=plain.nbytes,
-        reader="none" if reason else "direct",
-        reason=reason,
-    )
-    return Store(WHERE, [StoredArray(info, None if reason else lambda: MemoryReader(plain), store=WHERE)])
+    info = described(NAME, plain.shape, plain.dtype, stored_nbytes=plain.nbytes)
+    return Store(WHERE, [StoredArray(info, lambda: MemoryReader(plain), store=WHERE)])

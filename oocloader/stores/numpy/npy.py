@@ -15,7 +15,7 @@ import numpy as np
 
 from oocloader.errors import StoreError, UnsupportedArrayError
 from oocloader.reading import ChunkReader, Files, Layout, RowReader
-from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
+from oocloader.stores.base import Store, StoredArray, described
 from oocloader.stores.numpy.fortran import FortranReader
 
 MAGIC = b"\x93NUMPY"
@@ -84,22 +84,6 @@ def _parse(text: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     return shape, dtype, fortran
 
 
-def described(
-    name: str, header: Header, *, stored_nbytes: int | None = None, codecs: tuple[str, ...] = ()
-) -> ArrayInfo:
-    """The info of an array with this header, "direct" or "none"."""
-    reason = refusal(header.dtype, header.shape)
-    return ArrayInfo(
-        name,
-        header.shape,
-        native(header.dtype),
-        codecs=codecs,
-        stored_nbytes=header.data_nbytes if stored_nbytes is None else stored_nbytes,
-        reader="none" if reason else "direct",
-        reason=reason,
-    )
-
-
 def direct_reader(name: str, header: Header, files: Files, start: int) -> Callable[[], RowReader]:
     """Makes the reader of an array whose header begins at byte `start` of the only file."""
     offset = start + header.nbytes
@@ -131,6 +115,5 @@ def open_npy(path: str) -> Store:
     if size < expected:
         what = f"{path}: the file is truncated: it has {size} bytes and {expected} are expected"
         raise StoreError(f"{what} for {header.dtype} {header.shape}", file=path)
-    info = described(name, header)
-    make = None if info.reader == "none" else direct_reader(name, header, files, 0)
-    return Store(path, [StoredArray(info, make, store=path)])
+    info = described(name, header.shape, header.dtype, stored_nbytes=header.data_nbytes)
+    return Store(path, [StoredArray(info, direct_reader(name, header, files, 0), store=path)])

@@ -12,11 +12,11 @@ import numpy as np
 from oocloader.errors import OocloaderError, StoreError
 from oocloader.reading import Box, FileReader, Files, LibraryReader
 from oocloader.sizes import nbytes_of_row
-from oocloader.stores.base import Store, StoredArray, unreadable
+from oocloader.stores.base import Store, StoredArray, described, unreadable
 from oocloader.stores.base.zipped import Member, data_offset, method_name
 from oocloader.stores.numpy.fortran import band_rows, geometry_of_runs, places_of_runs, read_runs
 from oocloader.stores.numpy.inflate import InflatedBytes
-from oocloader.stores.numpy.npy import Header, described, direct_reader, read_header
+from oocloader.stores.numpy.npy import Header, direct_reader, read_header
 
 _STORED, _DEFLATED = 0, 8
 _PIECE_NBYTES = 4 << 20
@@ -54,10 +54,9 @@ def _stored_array(path: str, files: Files, archive: zipfile.ZipFile, member: Mem
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         return refused(f"it is damaged: {error}")
     deflated = member.method == _DEFLATED
-    info = described(name, header, stored_nbytes=member.stored, codecs=("deflate",) if deflated else ())
-    if info.reader == "none":
-        return StoredArray(info, None, store=path)
-    if not deflated:
+    codecs = ("deflate",) if deflated else ()
+    info = described(name, header.shape, header.dtype, stored_nbytes=member.stored, codecs=codecs)
+    if info.reader == "none" or not deflated:
         return StoredArray(info, direct_reader(name, header, files, start), store=path)
     reason = "the member is deflated as one stream, which is unpacked by one thread from the front"
     info = replace(info, reader="library", reason=reason)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
+from oocloader.errors import DataError, SettingError, StoreError
 from oocloader.paths import local_path
-from oocloader.reading import ChunkReader, Files, Layout
+from oocloader.reading import Files
 from oocloader.sizes import nbytes_of_row
-from oocloader.stores.base import ArrayInfo, Store, StoredArray, native, refusal
-from oocloader.stores.numpy.npy import MAGIC
+from oocloader.stores.base import Store, StoredArray, described
+from oocloader.stores.numpy.npy import MAGIC, Header, direct_reader
 
 _KNOWN = {MAGIC: "a .npy file", b"\x89HDF\r\n\x1a\n": "an HDF5 file", b"PK\x03\x04": "a zip archive"}
 
@@ -71,9 +71,9 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
             " check shape and dtype (a header in front has to be cut off first)",
             file=path,
         )
-    reason = refusal(dtype, whole)
-    if reason:
-        raise UnsupportedArrayError(f"{path}: cannot be loaded: {reason}", file=path, array=name)
-    info = ArrayInfo(name, whole, native(dtype), stored_nbytes=size)
-    layout = Layout.contiguous(name, whole, dtype, files, 0)
-    return Store(path, [StoredArray(info, lambda: ChunkReader(layout), store=path)])
+    info = described(name, whole, dtype, stored_nbytes=size)
+    header = Header(whole, dtype, fortran=False, nbytes=0)
+    array = StoredArray(info, direct_reader(name, header, files, 0), store=path)
+    if info.reader == "none":
+        raise array.unsupported()
+    return Store(path, [array])

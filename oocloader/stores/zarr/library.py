@@ -27,14 +27,11 @@ def library_reader(tree: Tree, prefix: str, metadata: ArrayMetadata, info: Array
     """A reader that asks zarr-python for rows."""
     store, array = _opened(tree, prefix, metadata)
 
-    def read(start: int, stop: int, out: np.ndarray) -> None:
-        out[...] = array[start:stop]
-
     def read_box(box: Box, out: np.ndarray) -> None:
         out[...] = array[box]
 
     return LibraryReader(
-        read,
+        lambda start, stop, out: read_box((slice(start, stop),), out),
         shape=info.shape,
         dtype=info.dtype,
         chunk_rows=metadata.chunk_shape[0],

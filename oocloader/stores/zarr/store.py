@@ -133,13 +133,13 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
             which, _ = stored_chunks(metadata, objects)
             info = replace(info, stored_nbytes=int(objects.stored[which].sum()))
         if metadata.refused:
-            return StoredArray(info, None, store=tree.path)
+            return StoredArray(info, store=tree.path)
         decoding = _decoding(metadata)
     except NoChain as error:
         package = f"; pip install {error.package}" if error.package else ""
         return _by_library(info, tree, prefix, metadata, error.reason, package)
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        return StoredArray(replace(info, reason=f"it is damaged: {error}"), None, store=tree.path)
+        return StoredArray(replace(info, reason=f"it is damaged: {error}"), store=tree.path)
     info = replace(info, codecs=decoding.names, chunk_shape=inner_chunk_shape(decoding, metadata.chunk_shape))
     slow = metadata.unusual or objects.packed
     if math.prod(grid_of(info.shape, info.chunk_shape or info.shape)) > _MOST_CHUNKS:
@@ -173,7 +173,7 @@ def _by_library(
     refused = library_refusal(tree, prefix, metadata)
     if refused:
         what = f"{reason}, and zarr-python cannot read it either ({refused}){remedy}"
-        return StoredArray(replace(info, reason=what), None, store=tree.path)
+        return StoredArray(replace(info, reason=what), store=tree.path)
     return StoredArray(
         replace(info, reader="library", reason=reason),
         lambda: library_reader(tree, prefix, metadata, info),
