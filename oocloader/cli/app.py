@@ -60,10 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output is gone; nor may the interpreter complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
-    except SettingError as error:
-        return _say(f"error: {error}", _WRONG_USAGE)
     except OocloaderError as error:
-        return _say(f"error: {error}", _FAILED)
+        return _say(f"error: {error}", _WRONG_USAGE if isinstance(error, SettingError) else _FAILED)
     except MemoryError as error:
         return _say(_with_notes("error: out of memory", error), _FAILED)
     except Exception as error:

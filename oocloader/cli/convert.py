@@ -7,7 +7,7 @@ import json
 import typer
 
 from oocloader.cli import convert_options as options
-from oocloader.cli.named_values import named_sources, paths_text, per_array
+from oocloader.cli.named_values import per_array, sources_beside
 from oocloader.cli.spec import conversion_of
 from oocloader.errors import SettingError
 
@@ -54,10 +54,12 @@ def convert(
     if spec is not None:
         report = run(**conversion_of(spec, context), progress=True)
     else:
-        source, destination = _source_and_destination(paths or [], array or [])
+        paths = paths or []
+        takes, alone = "a source and a destination", "the destination"
+        sources = sources_beside(paths, array, command="convert", alone=alone, takes=takes, counts=(2,))
         report = run(
-            source,
-            destination,
+            sources or paths[0],
+            paths[-1],
             codec=codec,
             chunk_rows=chunk_rows,
             shards=shards,
@@ -77,17 +79,6 @@ def convert(
             progress=True,
         )
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
-
-
-def _source_and_destination(paths: list[str], arrays: list[str]) -> tuple[str | dict[str, str], str]:
-    if not arrays:
-        if len(paths) != 2:
-            what = f"convert takes a source and a destination, got {len(paths)} paths"
-            raise SettingError(f"{what}; see oocloader convert --help")
-        return paths[0], paths[1]
-    if len(paths) != 1:
-        raise SettingError(f"with --array, convert takes the destination alone, got {paths_text(paths)}")
-    return named_sources(arrays), paths[0]
 
 
 def _whole_axis(text: str) -> int:

@@ -21,11 +21,7 @@ Paths = Annotated[
 ]
 ArraySources = Annotated[
     list[str] | None,
-    _optional(
-        metavar="NAME=SOURCE",
-        help="An array of the new store and where it comes from; repeat it for several arrays,"
-        " which must have equally many rows.",
-    ),
+    _optional(metavar="NAME=SOURCE", help="An array of the new store and its source; repeat it for several."),
 ]
 Codec = Annotated[
     str,
@@ -36,45 +32,31 @@ Codec = Annotated[
         " auto tries them on a sample and takes the fastest for a disk that reads 1 GB/s.",
     ),
 ]
+_CHUNK_ROWS = "near 8 MiB, at most a thousandth of the rows, at least 64 KiB"
 ChunkRows = Annotated[
     int | None,
-    typer.Option(
-        show_default="near 8 MiB, at most a thousandth of the rows, at least 64 KiB",
-        help="Rows of a chunk, the unit that is read and decoded at once.",
-    ),
+    typer.Option(show_default=_CHUNK_ROWS, help="Rows of a chunk, which is read as one."),
 ]
 Shards = Annotated[
     str,
-    typer.Option(
-        metavar="auto|none|ROWS",
-        help="Rows of a Zarr shard, a file of many chunks. auto: shards where there would be over 64 files.",
-    ),
+    typer.Option(metavar="auto|none|ROWS", help="Rows of a Zarr shard; auto: shards, not over 64 files."),
 ]
 ZarrFormat = Annotated[
     int, typer.Option(metavar="2|3", help="Format of a .zarr; 2 for programs that read no other.")
 ]
 ForMemory = Annotated[
     str | None,
-    _optional(
-        metavar="SIZE",
-        help="Memory of the device to train on, such as 8GiB: chunks are a 1024th of it,"
-        " unless --chunk-rows says how large.",
-    ),
+    _optional(metavar="SIZE", help="Chunks are a 1024th of this memory of the device, such as 8GiB."),
 ]
 Shape = Annotated[
     list[str] | None,
-    _optional(
-        metavar="[NAME=]N,N,...",
-        help="The source is a raw binary file of this shape, C order, and the --dtype; the first number"
-        " may be -1.",
-    ),
+    _optional(metavar="[NAME=]N,N,...", help="The source is a raw file of this shape and the --dtype."),
 ]
 Dtype = Annotated[
     list[str] | None,
     _optional(
         metavar="[NAME=]DTYPE",
-        help="Convert to this dtype, such as float32; fails where a value would not survive. Of a raw"
-        " file: what its values are, such as >i2.",
+        help="Convert to this dtype, or fail where a value would not survive; of a raw file: its dtype.",
     ),
 ]
 Lossy = Annotated[
@@ -87,10 +69,7 @@ Axis = Annotated[
 Rows = Annotated[str | None, _optional(metavar="A:B", help="Take rows A to B only, B not included.")]
 Shuffle = Annotated[
     int | None,
-    _optional(
-        metavar="SEED",
-        help="Put the rows in a random order, the same for all arrays and every time for one seed.",
-    ),
+    _optional(metavar="SEED", help="Put the rows in a random order, the same for all arrays and each seed."),
 ]
 ShuffleIndex = Annotated[
     str | None,
@@ -101,32 +80,16 @@ Overwrite = Annotated[
 ]
 Spec = Annotated[
     Path | None,
-    _optional(
-        metavar="FILE",
-        help="A data spec (TOML) whose [convert] says all of this; only flags may be given beside it.",
-    ),
+    _optional(metavar="FILE", help="A data spec (TOML) whose [convert] says all but flags."),
 ]
 Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Go on with a conversion that was broken off, with the same source and options; begin it"
-        " where there is none, and do nothing where it is complete.",
-    ),
+    bool, typer.Option("--resume", help="Go on with the same conversion, or begin it where there is none.")
 ]
 Verify = Annotated[
     str,
-    typer.Option(
-        metavar="sample|full|none",
-        help="What is compared with the source, bit by bit, before the new store gets its name.",
-    ),
+    typer.Option(metavar="sample|full|none", help="How much is compared with the source, bit by bit."),
 ]
 Checksum = Annotated[
-    bool,
-    typer.Option(
-        "--checksum",
-        help="Store every chunk with a checksum that all readers verify: crc32c in Zarr, fletcher32 in"
-        " HDF5. Without it, oocloader verify finds damage by the manifest that every new store has.",
-    ),
+    bool, typer.Option("--checksum", help="With every chunk a checksum: crc32c in Zarr, fletcher32 in HDF5.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]

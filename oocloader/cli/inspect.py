@@ -51,8 +51,9 @@ def _lines(report: ArrayReport) -> list[str]:
     shape = " x ".join(map(str, info.shape))
     chunks = "not chunked" if info.chunk_shape is None else f"chunks {' x '.join(map(str, info.chunk_shape))}"
     codecs = ", ".join(info.codecs) or "no codec"
+    how = "directly" if info.reader == "direct" else f"by the library ({info.reason})"
     sizes = f"{nbytes_text(info.nbytes)}, stored {nbytes_text(info.stored_nbytes)}"
-    lines = [f"{info.name}: {shape} {info.dtype}, {chunks}, {codecs}, {sizes}, read {_how(report)}"]
+    lines = [f"{info.name}: {shape} {info.dtype}, {chunks}, {codecs}, {sizes}, read {how}"]
     if report.parts:
         lines.append(f"  {len(report.parts)} parts, in this order:")
         lines += [f"    {part}" for part in report.parts]
@@ -60,8 +61,3 @@ def _lines(report: ArrayReport) -> list[str]:
         lines.append(f"  note: {report.notice}")
     lines += [f"  advice: {line}" for line in report.advice]
     return lines
-
-
-def _how(report: ArrayReport) -> str:
-    info = report.info
-    return "directly" if info.reader == "direct" else f"by the library ({info.reason})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from oocloader.errors import SettingError
@@ -10,14 +10,25 @@ from oocloader.errors import SettingError
 _T = TypeVar("_T")
 
 
-def paths_text(paths: list[str]) -> str:
-    """How many paths there are, and which."""
-    return f"{len(paths)} paths: {', '.join(paths)}"
+def sources_beside(
+    paths: list[str],
+    arrays: list[str] | None,
+    *,
+    command: str,
+    alone: str,
+    takes: str,
+    counts: Collection[int],
+) -> dict[str, str] | None:
+    """The sources that --array gives by name, beside which there is one path; else `None`.
 
-
-def named_sources(arrays: list[str]) -> dict[str, str]:
-    """Sources by the names of arrays. Raises `SettingError`."""
-    return _named("--array", arrays, "NAME=SOURCE, such as x=images.npy")
+    Raises `SettingError` where the number of paths is none of `counts` (`takes` says of what), or not one.
+    """
+    got = f"got {len(paths)} paths: {', '.join(paths)}"
+    if arrays and len(paths) != 1:
+        raise SettingError(f"with --array, {command} takes {alone} alone, {got}")
+    if not arrays and len(paths) not in counts:
+        raise SettingError(f"{command} takes {takes}, {got}; see oocloader {command} --help")
+    return _named("--array", arrays, "NAME=SOURCE, such as x=images.npy") if arrays else None
 
 
 def per_array(option: str, texts: list[str] | None, parse: Callable[[str], _T]) -> _T | dict[str, _T] | None:

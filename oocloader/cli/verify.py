@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oocloader.cli.named_values import named_sources, paths_text
-from oocloader.errors import SettingError
+from oocloader.cli.named_values import sources_beside
 
 
 def verify(
@@ -26,8 +25,7 @@ def verify(
         typer.Option(
             metavar="NAME=SOURCE",
             show_default=False,
-            help="An array of the store and what it should be equal to, as convert takes it; repeat it for"
-            " several arrays. Arrays that are not named are left out.",
+            help="An array of the store and what it should be equal to; repeat it for several.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found as JSON.")] = False,
@@ -46,18 +44,9 @@ def verify(
     """
     from oocloader.conversion import verify as run  # not at the top: --help need not wait for it
 
-    store, other = _store_and_other(stores, array or [])
-    report = run(store, other, progress=True)
+    takes, alone = "a store and one to compare it with", "the store"
+    sources = sources_beside(stores, array, command="verify", alone=alone, takes=takes, counts=(1, 2))
+    report = run(stores[0], sources or (stores[1] if len(stores) == 2 else None), progress=True)
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
     if not report.ok:
         raise typer.Exit(1)
-
-
-def _store_and_other(stores: list[str], arrays: list[str]) -> tuple[str, str | dict[str, str] | None]:
-    if arrays:
-        if len(stores) != 1:
-            raise SettingError(f"with --array, verify takes the store alone, got {paths_text(stores)}")
-        return stores[0], named_sources(arrays)
-    if len(stores) > 2:
-        raise SettingError(f"verify takes a store and one to compare it with, got {paths_text(stores)}")
-    return stores[0], stores[1] if len(stores) == 2 else None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocloader.codecs.chain import OWN, CodecError, Compressor, Step, scratch
-from oocloader.codecs.library import call, exactly, fits, load
+from oocloader.codecs.library import call, fill, fits, load
 
 _HEADER = struct.Struct(">qi")
 _LENGTH = struct.Struct(">i")
@@ -89,7 +89,7 @@ def zstd_blocks(itemsize: int) -> CompressedBitshuffle:
         # Zstandard frames that follow one another are one stream.
         view = stored.data
         frames = np.frombuffer(b"".join([view[place] for place in blocks]), np.uint8)
-        exactly("bitshuffle (zstd)", call("bitshuffle (zstd)", decoder, frames, out), out.size)
+        fill("bitshuffle (zstd)", decoder, frames, out)
 
     return CompressedBitshuffle(itemsize, join)
 
@@ -103,14 +103,14 @@ def lz4_blocks(itemsize: int) -> CompressedBitshuffle:
             # The framing below would have such blocks stored uncompressed.
             for number, place in enumerate(blocks):
                 part = out[number * block : (number + 1) * block]
-                exactly("bitshuffle (lz4)", call("bitshuffle (lz4)", single, stored[place], part), part.size)
+                fill("bitshuffle (lz4)", single, stored[place], part)
             return
         # HDF5's LZ4 filter frames its blocks in the same way, and has nothing left over at the end.
         total, _ = _HEADER.unpack_from(stored.data)
         if total != out.size:
             stored = stored[: blocks[-1].stop].copy()
             _HEADER.pack_into(stored.data, 0, out.size, block)
-        exactly("bitshuffle (lz4)", call("bitshuffle (lz4)", framed, stored, out), out.size)
+        fill("bitshuffle (lz4)", framed, stored, out)
 
     return CompressedBitshuffle(itemsize, join)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from oocloader.codecs.chain import OWN, CodecError, Compressor, scratch
 from oocloader.codecs.compressors import blosc_sizes
-from oocloader.codecs.library import call, exactly, fits, load
+from oocloader.codecs.library import fill, fits, load
 
 _MAGIC = b"\x9e\xa8b2frame\0"
 _HEADER_NBYTES = struct.Struct(">i")
@@ -121,10 +121,11 @@ class Blosc2(Compressor):
         decoded, size = blosc_sizes("blosc2", chunks)
         if decoded != out.size:
             raise CodecError(f"blosc2: a chunk of {decoded} bytes in a frame of {out.size}")
-        return self._library(chunks[:size], out)
+        return fill("blosc2", self.function, chunks[:size], out, numthreads=1)
 
     def _special(self, chunks: np.ndarray, out: np.ndarray) -> np.ndarray:
-        place = int(self._library(chunks, np.empty(8, np.uint8)).view("<i8")[0])
+        index = fill("blosc2", self.function, chunks, np.empty(8, np.uint8), numthreads=1)
+        place = int(index.view("<i8")[0])
         kind = place >> 56 & 0x7
         if place < 0 and kind in (_ZERO, _UNSET):
             out[:] = 0
@@ -133,9 +134,6 @@ class Blosc2(Compressor):
         else:
             raise CodecError(f"blosc2: a chunk of the special value {kind}")
         return out
-
-    def _library(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
-        return exactly("blosc2", call("blosc2", self.function, stored, out, numthreads=1), out.size)
 
 
 def _join(blocks: np.ndarray, out: np.ndarray) -> None:

@@ -74,26 +74,21 @@ class Compressor(Step):
         return 4 * nbytes + 65536
 
 
-class _Scratch(threading.local):
-    """Memory that one thread reads to, and decodes to between steps.
+_buffers = threading.local()
+"""Memory that each thread reads to, and decodes to between steps, by the slots that are its attributes.
 
-    It grows to the largest chunk and stays until the thread ends: fresh pages for every chunk cost
-    more than many a decoder.
-    """
-
-    def __init__(self) -> None:
-        self.buffers: dict[str, np.ndarray] = {}
-
-
-_scratch = _Scratch()
+It grows to the largest chunk and stays until the thread ends: fresh pages for every chunk cost more than
+many a decoder.
+"""
 
 
 def scratch(slot: str, nbytes: int) -> np.ndarray:
     """This thread's buffer `slot`, uint8, `nbytes` long; what it held is lost."""
-    buffer = _scratch.buffers.get(slot)
+    buffers: dict[str, np.ndarray] = _buffers.__dict__
+    buffer = buffers.get(slot)
     if buffer is None or buffer.size < nbytes:
-        _scratch.buffers.pop(slot, None)
-        buffer = _scratch.buffers[slot] = np.empty(nbytes, np.uint8)
+        buffers.pop(slot, None)
+        buffer = buffers[slot] = np.empty(nbytes, np.uint8)
     return buffer[:nbytes]
 
 

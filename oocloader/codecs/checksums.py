@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oocloader.codecs.chain import CodecError, NoChain, Step
+from oocloader.codecs.chain import CodecError, Step
 from oocloader.codecs.library import load
 
 _NBYTES = 4
@@ -62,18 +62,13 @@ def fletcher32() -> Checksum:
 
 def numcodecs_checksum(name: str, *, at_end: bool) -> Checksum:
     """``crc32``, ``adler32`` or ``crc32c`` as numcodecs stores it."""
-    return Checksum(name, _crc32c() if name == "crc32c" else load(f"deflate_{name}"), at_end)
+    if name == "crc32c":
+        # The one function here that keeps the GIL; it sums 20 GB/s.
+        from numcodecs.checksum32 import CRC32C
+
+        return Checksum(name, CRC32C.checksum, at_end)
+    return Checksum(name, load(f"deflate_{name}"), at_end)
 
 
 def jenkins_lookup3(initval: int) -> Checksum:
     return Checksum("jenkins_lookup3", partial(load("h5checksum_lookup3"), value=initval))
-
-
-def _crc32c() -> Callable[..., Any]:
-    try:
-        # The one function here that keeps the GIL; it sums 20 GB/s.
-        from numcodecs.checksum32 import CRC32C
-    except ImportError:
-        raise NoChain("crc32c needs google-crc32c", codec="crc32c", package="google-crc32c") from None
-    function: Callable[..., Any] = CRC32C.checksum
-    return function

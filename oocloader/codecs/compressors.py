@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from oocloader.codecs.chain import CodecError, Compressor
-from oocloader.codecs.library import call, exactly, fits, load
+from oocloader.codecs.library import call, fill, fits, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SizedStream(Compressor):
         if claim % self.element:
             # The library leaves the bytes of a broken element as they were.
             raise CodecError(f"{self.name}: {claim} bytes are no elements of {self.element} bytes")
-        return exactly(self.name, call(self.name, self.function, stored[self.skipped :], out[:claim]), claim)
+        return fill(self.name, self.function, stored[self.skipped :], out[:claim])
 
 
 def lz4() -> SizedStream:
@@ -128,11 +128,9 @@ class Inflate(Compressor):
     def _inflate(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
         try:
             return _members(lambda: zlib.decompressobj(31 if self.gzip else 15), stored, out, many=self.gzip)
-        except zlib.error as error:
+        except (zlib.error, ValueError) as error:
             why = "the checksum does not match" if "data check" in str(error) else str(error)
             raise CodecError(f"{self.name}: {why}") from error
-        except ValueError as error:
-            raise CodecError(f"{self.name}: {error}") from error
 
 
 def deflate(name: str) -> Inflate:
@@ -216,5 +214,4 @@ class Blosc(Compressor):
     def decode(self, stored: np.ndarray, out: np.ndarray) -> np.ndarray:
         decoded, size = blosc_sizes(self.name, stored)
         claim = fits(self.name, decoded, out)
-        chunk = call(self.name, self.function, stored[:size], out[:claim], numthreads=1)
-        return exactly(self.name, chunk, claim)
+        return fill(self.name, self.function, stored[:size], out[:claim], numthreads=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -87,32 +88,29 @@ def _decoder(
     from oocloader.codecs.checksums import fletcher32
     from oocloader.codecs.filters import Shuffle
 
+    without_settings: dict[int, Callable[[], Step]] = {
+        1: partial(compressors.deflate, "gzip"),
+        3: fletcher32,
+        307: partial(compressors.bzip2, "bzip2"),
+        32000: compressors.lzf,
+        32004: compressors.lz4_hdf5,
+        32015: compressors.zstd,
+        32026: partial(Blosc2, chunk_shape, dtype.itemsize),
+    }
+    if filter_id in without_settings:
+        return without_settings[filter_id]()
     match filter_id:
-        case 1:
-            return compressors.deflate("gzip")
         case 2:
             itemsize = values[0] if values else dtype.itemsize
             return Shuffle(itemsize) if itemsize > 0 else None
-        case 3:
-            return fletcher32()
         case 4:
             if len(values) < 4 or not all(0 < value <= 128 for value in values[1:3]) or not values[3]:
                 return None
             return compressors.szip(*values[:4])
-        case 307:
-            return compressors.bzip2("bzip2")
-        case 32000:
-            return compressors.lzf()
         case 32001:
             return None if values[6:7] == (_BLOSC_SNAPPY,) else compressors.Blosc()
-        case 32004:
-            return compressors.lz4_hdf5()
         case 32008:
             return _bitshuffle(values, dtype)
-        case 32015:
-            return compressors.zstd()
-        case 32026:
-            return Blosc2(chunk_shape, dtype.itemsize)
         case _:
             return None
 

@@ -45,8 +45,11 @@ def fits(name: str, claim: int, out: np.ndarray) -> int:
     return claim
 
 
-def exactly(name: str, filled: np.ndarray, claim: int) -> np.ndarray:
-    """`filled`, if it is as long as the stream announced."""
-    if filled.size != claim:
-        raise CodecError(f"{name}: the stream decodes to {filled.size} bytes and claims {claim}")
+def fill(
+    name: str, function: Callable[..., Any], stored: np.ndarray, out: np.ndarray, **options: object
+) -> np.ndarray:
+    """`call`, for an `out` as long as the stream announced that it decodes to, which it has to fill."""
+    filled = call(name, function, stored, out, **options)
+    if filled.size != out.size:
+        raise CodecError(f"{name}: the stream decodes to {filled.size} bytes and claims {out.size}")
     return filled

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,7 @@ from oocloader.codecs.chain import NoChain, Step
 
 Config = Mapping[str, Any]
 
-PACKAGES: dict[str, str] = {
-    "zfpy": "zfpy",
-    "pcodec": "pcodec",
-    "msgpack2": "msgpack",
-    "crc32c": "google-crc32c",
-}
-"""Package on PyPI that lets zarr-python decode a codec id; `package_for` knows more."""
-
-
+_PACKAGES = {"zfpy": "zfpy", "pcodec": "pcodec", "msgpack2": "msgpack", "crc32c": "google-crc32c"}
 _LZMA_FORMATS = (lzma.FORMAT_AUTO, lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW)
 
 
@@ -32,7 +25,7 @@ def package_for(codec: str) -> str | None:
     """
     if codec.startswith("imagecodecs_"):
         return "imagecodecs-numcodecs"
-    return PACKAGES.get(codec)
+    return _PACKAGES.get(codec)
 
 
 def step_for(codec: str, config: Config, dtype: np.dtype) -> Step | None:
@@ -44,19 +37,19 @@ def step_for(codec: str, config: Config, dtype: np.dtype) -> Step | None:
     from oocloader.codecs import checksums, compressors
     from oocloader.codecs.filters import Shuffle
 
+    without_settings: dict[str, Callable[[], Step]] = {
+        "zlib": partial(compressors.deflate, "zlib"),
+        "gzip": compressors.gzip,
+        "bz2": compressors.bzip2,
+        "zstd": compressors.zstd,
+        "lz4": compressors.lz4,
+        "fletcher32": checksums.fletcher32,
+    }
+    if codec in without_settings:
+        return without_settings[codec]()
     match codec:
-        case "zlib":
-            return compressors.deflate("zlib")
-        case "gzip":
-            return compressors.gzip()
-        case "bz2":
-            return compressors.bzip2()
         case "lzma" if config.get("format", lzma.FORMAT_XZ) in _LZMA_FORMATS:
             return compressors.xz(config.get("format", lzma.FORMAT_XZ), config.get("filters"))
-        case "zstd":
-            return compressors.zstd()
-        case "lz4":
-            return compressors.lz4()
         case "blosc" if config.get("cname") != "snappy":
             return compressors.Blosc()
         case "shuffle":
@@ -65,8 +58,6 @@ def step_for(codec: str, config: Config, dtype: np.dtype) -> Step | None:
         case "crc32" | "adler32" | "crc32c":
             at_end = config.get("location", "end" if codec == "crc32c" else "start") == "end"
             return checksums.numcodecs_checksum(codec, at_end=at_end)
-        case "fletcher32":
-            return checksums.fletcher32()
         case "jenkins_lookup3" if config.get("prefix") is None:
             return checksums.jenkins_lookup3(_whole(codec, config, "initval", 0))
         case "bitround":

@@ -309,7 +309,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             "variables": variables.descriptions(values),
             "callbacks": states,
         }
-        arrays |= variables.values_of(values)
+        arrays |= {key: each.numpy() for key, each in values.items()}
         backup_file.write(self._backup_dir, backup_file.Backup(facts, arrays))
         self._unsaved = 0
 

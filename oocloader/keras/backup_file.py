@@ -83,11 +83,8 @@ def read(folder: str) -> Backup | None:
                 raise ValueError(f"{_FACTS} has no format")
             version = facts.pop("format")
             if version != FORMAT:
-                raise StoreError(
-                    f"{path}: a backup of format {version!r}, expected {FORMAT}: another version of "
-                    "oocloader wrote it; use that version, or another folder",
-                    file=path,
-                )
+                what = f"{path}: a backup of format {version!r}, expected {FORMAT}: another version of"
+                raise StoreError(f"{what} oocloader wrote it; use that, or another folder", file=path)
             arrays = {}
             for name in facts.pop("arrays"):
                 with file.open(f"{name}.npy") as member:
@@ -99,16 +96,14 @@ def read(folder: str) -> Backup | None:
     except StoreError:
         raise
     except OSError as error:
-        raise StoreError(
-            f"{path}: the backup cannot be read: {error.strerror or error}", file=path
-        ) from error
+        what = f"{path}: the backup cannot be read: {error.strerror or error}"
+        raise StoreError(what, file=path) from error
     except Exception as error:
         # A damaged ZIP file shows in as many ways as it has fields: a password wanted, an unknown method, ...
         reason = " ".join(str(error).split())
-        what = (
-            f"{path}: the backup is damaged: {reason}; delete it to train from the start, or put a copy back"
-        )
-        raise StoreError(what, file=path) from error
+        what = f"{path}: the backup is damaged: {reason}"
+        remedy = "delete it to train from the start, or put a copy back"
+        raise StoreError(f"{what}; {remedy}", file=path) from error
     return Backup(facts, arrays)
 
 

@@ -23,10 +23,9 @@ def check_supported(callbacks: Sequence[Any]) -> None:
     """Raise `SettingError` for a callback whose state cannot be saved."""
     for callback in callbacks:
         if not _has_methods(callback) and not _attributes(callback):
-            raise SettingError(
-                f"callbacks={type(callback).__name__}: its state is not known; known are "
-                f"{', '.join(_STATE_ATTRIBUTES)} and callbacks with state_dict() and load_state_dict(state)"
-            )
+            what = f"callbacks={type(callback).__name__}: its state is not known; known are"
+            known = f"{', '.join(_STATE_ATTRIBUTES)} and callbacks with state_dict() and"
+            raise SettingError(f"{what} {known} load_state_dict(state)")
 
 
 def states_of(callbacks: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
@@ -82,10 +81,9 @@ def _packed(value: Any, arrays: dict[str, np.ndarray], owner: str) -> Any:
         return [_packed(each, arrays, owner) for each in value]
     array = np.asarray(value) if hasattr(value, "__array__") else None
     if array is None or array.dtype.hasobject:
-        raise SettingError(
-            f"the state of {owner} has a {type(value).__name__}; it can have JSON values with names for keys "
-            f"({_ARRAY!r} excepted), and arrays"
-        )
+        what = f"the state of {owner} has a {type(value).__name__}"
+        allowed = f"JSON values with names for keys ({_ARRAY!r} excepted), and arrays"
+        raise SettingError(f"{what}; it can have {allowed}")
     key = f"callbacks/{len(arrays):05}"
     arrays[key] = array
     return {_ARRAY: key, "dtype": str(array.dtype)}

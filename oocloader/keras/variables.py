@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from oocloader.errors import DataError, SettingError
@@ -39,11 +40,6 @@ def descriptions(variables: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {key: [each.path, str(each.dtype), list(each.shape)] for key, each in variables.items()}
 
 
-def values_of(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The values."""
-    return {key: each.numpy() for key, each in variables.items()}
-
-
 def build(model: Any, element_spec: Any, where: str) -> None:
     """Make the variables of `model` and its optimizer where Keras would make them with the first step.
 
@@ -52,10 +48,9 @@ def build(model: Any, element_spec: Any, where: str) -> None:
     """
     if not model.built:
         sample = element_spec[0] if isinstance(element_spec, tuple) else element_spec
-        zeros = _zeros(sample)
         try:
             with _scope(model):
-                model(zeros)
+                model(keras.tree.map_structure(_row_of_zeros, sample))
         except Exception as error:
             raise SettingError(
                 f"{where}: the model has no variables yet to restore into, and cannot be called on a sample "
@@ -111,10 +106,7 @@ def _shown(variable: Sequence[Any] | None) -> str:
     return "no variable" if variable is None else f"{variable[0]} {variable[1]}{tuple(variable[2])}"
 
 
-def _zeros(spec: Any) -> Any:
-    """One sample of zeros for a spec, or for a dict of them."""
-    if isinstance(spec, Mapping):
-        return {key: _zeros(each) for key, each in spec.items()}
+def _row_of_zeros(spec: Any) -> np.ndarray:
     return np.zeros((1, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
 
 

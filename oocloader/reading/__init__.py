@@ -35,6 +35,7 @@ from oocloader.reading.layout import Files, Layout
 from oocloader.reading.library_reader import LibraryReader
 from oocloader.reading.locks import Lock
 from oocloader.reading.memory_reader import MemoryReader
+from oocloader.reading.read_errors import damaged_chunk
 from oocloader.reading.read_rows import read_rows
 from oocloader.reading.row_reader import RowReader, Target
 from oocloader.reading.shared_chunks import SharedChunks
@@ -62,6 +63,7 @@ __all__ = [
     "allocate",
     "box_shape",
     "cut_boxes",
+    "damaged_chunk",
     "gather_jobs",
     "in_order",
     "read_rows",

@@ -51,14 +51,24 @@ def rows_of(layout: Layout, chunk: int) -> tuple[int, int]:
 
 def damaged(layout: Layout, chunk: int, reason: str) -> CorruptChunkError:
     """The error to raise for a stored chunk."""
-    index = tuple(int(i) for i in np.unravel_index(chunk, layout.grid))
-    rows = rows_of(layout, chunk)
-    path = layout.files.path(int(layout.file[chunk]))
-    return CorruptChunkError(
-        f"{path}: array {layout.array!r}, chunk {index}, rows {rows[0]} to {rows[1] - 1}: "
-        f"damaged: {reason}; restore the file from a copy",
-        file=path,
-        array=layout.array,
-        chunk=index,
-        rows=rows,
-    )
+    path, what = layout.files.path(int(layout.file[chunk])), f"damaged: {reason}"
+    return damaged_chunk(layout.array, layout.shape, layout.chunk_shape, chunk, path=path, reason=what)
+
+
+def damaged_chunk(
+    array: str,
+    shape: tuple[int, ...],
+    chunk_shape: tuple[int, ...],
+    number: int,
+    *,
+    path: str,
+    reason: str,
+    unit: str = "chunk",
+) -> CorruptChunkError:
+    """The error for the chunk of that `number` in the grid; `unit` is what people call it."""
+    grid = [-(-n // c) for n, c in zip(shape, chunk_shape, strict=True)]
+    index = tuple(int(i) for i in np.unravel_index(number, grid))
+    first, last = index[0] * chunk_shape[0], min((index[0] + 1) * chunk_shape[0], shape[0])
+    what = f"{path}: array {array!r}, {unit} {index}, rows {first} to {last - 1}: {reason}"
+    what += "; restore the file from a copy"
+    return CorruptChunkError(what, file=path, array=array, chunk=index, rows=(first, last))

@@ -97,8 +97,6 @@ def _plain(value: Any) -> Any:
     """An attribute's value in terms of JSON; what has none is shown as text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, float):

@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Literal
 
 from oocloader.errors import DataError
 from oocloader.reading import JoinedReader
@@ -99,7 +98,6 @@ def _joined(name: str, arrays: Sequence[StoredArray], path: str, paths: tuple[st
         return StoredArray(dataclasses.replace(first.info, name=name), store=path, parts=paths)
     infos = [array.info for array in filled]
     slow = next((array for array in filled if array.info.reader == "library"), None)
-    kind: Literal["direct", "library"] = "library" if slow is not None else "direct"
     info = ArrayInfo(
         name,
         (sum(info.shape[0] for info in infos), *infos[0].shape[1:]),
@@ -108,7 +106,7 @@ def _joined(name: str, arrays: Sequence[StoredArray], path: str, paths: tuple[st
         codecs=tuple(dict.fromkeys(codec for info in infos for codec in info.codecs)),
         stored_nbytes=sum(info.stored_nbytes for info in infos),
         attrs=first.info.attrs,
-        reader=kind,
+        reader="direct" if slow is None else "library",
         reason="" if slow is None else f"in part {slow.store}: {slow.info.reason}",
     )
     notice = next((array.notice for array in filled if array.notice), "")
@@ -128,8 +126,7 @@ def _check_alike(name: str, first: StoredArray, other: StoredArray) -> None:
         ("dtype", first.info.dtype, other.info.dtype),
     ):
         if expected != actual:
-            difference = (
-                f"{other.store}: array {other.info.name!r} has {what} {actual}, but {first.store} has"
-            )
+            where = f"{other.store}: array {other.info.name!r}"
+            difference = f"{where} has {what} {actual}, but {first.store} has"
             remedy = "parts joined along the rows must agree (name arrays side by side in a dict)"
             raise DataError(f"{difference} {expected}; {remedy}", file=other.store, array=name)

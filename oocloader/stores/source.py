@@ -19,7 +19,6 @@ from oocloader.stores.numpy import MAGIC, open_memory, open_npy, open_npz
 
 _GLOB = re.compile(r"[*?\[]")
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
-_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _ACCEPTED = "a path, a glob, 'store::array', a list of these, a NumPy array, or a dict of these"
 
@@ -134,8 +133,6 @@ def _open_text(text: str) -> Store:
 def _open_path(path: str) -> Store:
     try:
         return _open_folder(path) if os.path.isdir(path) else _open_file(path)
-    except StoreError:
-        raise
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}", file=path) from error
 
@@ -149,7 +146,9 @@ def _open_file(path: str) -> Store:
         return open_npy(path)
     if head.startswith(_ZIP_SIGNATURES):
         return _open_zip(path)
-    if _is_hdf5(path):
+    import h5py  # not at the top: files of other formats need not wait for it
+
+    if h5py.is_hdf5(path):
         from oocloader.stores.hdf5 import open_hdf5
 
         return open_hdf5(path)
@@ -159,19 +158,6 @@ def _open_file(path: str) -> Store:
     elif head.startswith(b"CDF"):
         what = "it is netCDF 3: convert it to netCDF 4 (nccopy -k nc4 in.nc out.nc)"
     raise StoreError(f"{path}: not a store (.npy, .npz, HDF5, Zarr): {what}", file=path)
-
-
-def _is_hdf5(path: str) -> bool:
-    """Whether the HDF5 signature stands at byte 0, 512, 1024, 2048, ...: a user block may come first."""
-    size = os.path.getsize(path)
-    with open(path, "rb") as stream:
-        at = 0
-        while at < size:
-            stream.seek(at)
-            if stream.read(8) == _HDF5_SIGNATURE:
-                return True
-            at = 2 * at or 512
-    return False
 
 
 def _open_zip(path: str) -> Store:

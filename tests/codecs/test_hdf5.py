@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from codec_samples import (
     HDF5_FILTERS,
     FilterSpec,
-    Stored,
+    assert_equal_to_h5py,
     dataset_with,
     decode,
     hdf5_chunks,
@@ -30,7 +30,7 @@ from codec_samples import (
 )
 from oocloader.codecs import hdf5
 from oocloader.codecs.blosc2 import Blosc2
-from oocloader.codecs.chain import Chain, CodecError, NoChain
+from oocloader.codecs.chain import Chain, NoChain
 
 DTYPES = ("u1", "?", "<i2", ">i4", "<f4", ">f8", "<c8", "<c16")
 SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
@@ -38,11 +38,6 @@ SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((20, 33), (7, 11)),
     ((9, 20, 6), (4, 20, 5)),
 )
-
-
-def assert_equal_to_h5py(chunks: list[Stored]) -> None:
-    for chunk in chunks:
-        assert decode(chunk.chain, chunk.stored, len(chunk.decoded), chunk.mask) == chunk.decoded
 
 
 # HDF5 itself has no szip for complex numbers.
@@ -54,59 +49,6 @@ SINGLE = [(name, dtype) for name in HDF5_FILTERS for dtype in DTYPES if name != 
 def test_every_filter_decodes_to_what_h5py_reads(name: str, dtype: str, make: Any) -> None:
     for shape, chunk_shape in SHAPES:
         assert_equal_to_h5py(list(hdf5_chunks(make(shape, dtype), chunk_shape, [HDF5_FILTERS[name]])))
-
-
-def blosc2_in_blocks(block_nbytes: int) -> FilterSpec:
-    number, values = HDF5_FILTERS["blosc2"]
-    return number, (values[0], block_nbytes, *values[2:])
-
-
-@pytest.mark.parametrize("block_nbytes", [32, 256, 4096])
-@pytest.mark.parametrize(
-    ("shape", "chunk_shape"),
-    [
-        ((1003,), (333,)),
-        ((20, 33), (7, 11)),
-        ((64, 12), (16, 12)),
-        ((12, 64), (12, 16)),
-        ((9, 20, 6), (4, 20, 5)),
-        ((64, 1, 1), (64, 1, 1)),
-        ((1, 40, 40), (1, 40, 40)),
-        ((5, 6, 7, 8), (3, 3, 3, 3)),
-        ((16, 9, 7, 5, 3), (16, 9, 7, 5, 3)),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["u1", "<i4", ">f8"])
-def test_blosc2_blocks_are_laid_side_by_side(
-    dtype: str, shape: tuple[int, ...], chunk_shape: tuple[int, ...], block_nbytes: int
-) -> None:
-    filters = [blosc2_in_blocks(block_nbytes)]
-    assert_equal_to_h5py(list(hdf5_chunks(smooth(shape, dtype), chunk_shape, filters)))
-
-
-def test_blosc2_elements_of_any_size_are_laid_side_by_side() -> None:
-    values = noise((20, 33, 3), "u1").view("V3").reshape(20, 33)
-    assert_equal_to_h5py(list(hdf5_chunks(values, (7, 11), [blosc2_in_blocks(96)])))
-
-
-@pytest.mark.parametrize("value", [0, 7, np.nan])
-def test_blosc2_chunks_of_one_value(value: float) -> None:
-    for chunk_shape in ((40, 40), (13, 7)):
-        data = np.full((40, 40), value, "f4")
-        assert_equal_to_h5py(list(hdf5_chunks(data, chunk_shape, [HDF5_FILTERS["blosc2"]])))
-
-
-def test_blosc2_frames_of_special_values() -> None:
-    # Blosc2 writes NaN frames for whole arrays only, so the index of a frame of zeros is exchanged.
-    [chunk] = hdf5_chunks(np.zeros((40, 40), "f4"), (40, 40), [HDF5_FILTERS["blosc2"]])
-    place = chunk.stored.rindex(b"\x81")
-    for kind, expected in ((1, 0), (2, np.nan), (4, 0)):
-        stored = chunk.stored[:place] + bytes([0x80 | kind]) + chunk.stored[place + 1 :]
-        found = np.frombuffer(decode(chunk.chain, stored, len(chunk.decoded)), "f4")
-        np.testing.assert_array_equal(found, np.float32(expected))
-    stored = chunk.stored[:place] + b"\x85" + chunk.stored[place + 1 :]
-    with pytest.raises(CodecError, match="special value 5"):
-        decode(chunk.chain, stored, len(chunk.decoded))
 
 
 STACKS: list[tuple[str, ...]] = [
@@ -263,67 +205,6 @@ def test_a_pipeline_without_client_values_takes_the_element_size_of_the_dtype() 
     data = smooth((10, 4), "<i4")
     shuffled = data.reshape(-1).view("u1").reshape(-1, 4).T.tobytes()
     assert decode(make_chain((2, ())), shuffled, data.nbytes) == data.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("storage", "precision"), [("I8", 7), ("I16", 12), ("I32", 20), ("I32", 28), ("I64", 40)]
-)
-def test_szip_of_integers_with_unused_bits(storage: str, precision: int) -> None:
-    kind = getattr(h5py.h5t, f"STD_{storage}LE").copy()
-    kind.set_precision(precision)
-    data = smooth((64, 32), kind.dtype) % 50
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_chunk((16, 32))
-    properties.set_szip(4, 8)
-    with h5py.File("precision.h5", "w", driver="core", backing_store=False) as file:
-        made = h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple(data.shape), properties)
-        dataset = h5py.Dataset(made)
-        dataset[...] = data
-        file.flush()
-        chain = hdf5.chain(pipeline(dataset), dtype=data.dtype, chunk_shape=(16, 32))
-        for row in range(0, 64, 16):
-            mask, stored = made.read_direct_chunk((row, 0))
-            expected = dataset[row : row + 16]
-            assert decode(chain, stored, expected.nbytes, mask) == expected.tobytes()
-
-
-def test_szip_of_broken_elements_is_an_error_and_not_what_was_in_memory() -> None:
-    chain = hdf5.chain([(4, 0, (141, 8, 32, 8), b"")], dtype=np.dtype("<i4"), chunk_shape=(4,))
-    with pytest.raises(CodecError, match="no elements of 4 bytes"):
-        decode(chain, (15).to_bytes(4, "little") + bytes(30), 16)
-
-
-def test_fletcher32_with_bytes_of_halves_swapped_is_right_as_in_hdf5() -> None:
-    [chunk] = hdf5_chunks(smooth((50,), "<i4"), (50,), [HDF5_FILTERS["fletcher32"]])
-    sum_ = chunk.stored[-4:]
-    swapped = bytes([sum_[1], sum_[0], sum_[3], sum_[2]])
-    assert swapped != sum_
-    assert decode(chunk.chain, chunk.stored[:-4] + swapped, len(chunk.decoded)) == chunk.decoded
-    with pytest.raises(CodecError, match="checksum"):
-        decode(chunk.chain, chunk.stored[:-4] + sum_[::-1], len(chunk.decoded))
-
-
-def lz4_block_as_long_as_its_data(nbytes: int) -> tuple[bytes, bytes]:
-    """Data of `nbytes` and its LZ4 form, which is of the same length."""
-    head = noise((nbytes,), "u1").tobytes()
-    for copied in range(4, 64):
-        # The more bytes are repeated, the shorter the LZ4 form, which starts a little longer than the data.
-        data = (head[: nbytes - 40 - copied] + head[:copied] + head[::-1])[:nbytes]
-        encoded = bytes(imagecodecs.lz4_encode(data))
-        if len(encoded) == nbytes:
-            return data, encoded
-    raise AssertionError("no such block found")
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_bitshuffled_blocks_that_lz4_left_as_long_as_they_were(count: int) -> None:
-    # In the framing of the LZ4 filter, by which other blocks are decoded, these would be uncompressed.
-    data, encoded = lz4_block_as_long_as_its_data(128)
-    expected = imagecodecs.bitshuffle_decode(np.frombuffer(data, "u1"), blocksize=128).tobytes()
-    stored = (128 * count).to_bytes(8, "big") + (128).to_bytes(4, "big")
-    stored += (len(encoded).to_bytes(4, "big") + encoded) * count
-    chain = hdf5.chain([(32008, 0, (0, 4, 1, 128, 2), b"")], dtype=np.dtype("u1"), chunk_shape=(128 * count,))
-    assert decode(chain, stored, 128 * count) == expected * count
 
 
 def test_threads_decode_at_the_same_time_with_scratch_of_their_own() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import subprocess
@@ -11,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import imagecodecs
 import numcodecs
 import numpy as np
 import pytest
@@ -494,39 +492,6 @@ def test_format_2_codecs_that_are_not_decoded_here_are_named() -> None:
         v2([{"id": "vlen-utf8"}], None, dtype=np.dtype("O"), order="C", chunk_shape=(4,))
 
 
-def test_gzip_files_of_several_members_are_read_as_numcodecs_reads_them() -> None:
-    data = noise((5000,), "u1").tobytes()
-    decoding = v2(None, {"id": "gzip"}, dtype=np.dtype("u1"), order="C", chunk_shape=(len(data),))
-    single = gzip.compress(data)
-    parts = gzip.compress(data[:1000]) + gzip.compress(b"") + gzip.compress(data[1000:])
-    for stored in (single, parts, single + b"\0" * 7):
-        assert numcodecs.GZip().decode(stored) == data
-        assert decode(decoding.chain, stored, len(data)) == data
-    with pytest.raises(CodecError, match="more than 4999 bytes"):
-        decode(decoding.chain, parts, 4999)
-
-
-@pytest.mark.parametrize(
-    "codec", ["gzip", "zlib", "crc32", "adler32", "crc32c", "fletcher32", "jenkins_lookup3"]
-)
-def test_a_wrong_checksum_is_called_so(codec: str) -> None:
-    data = smooth((500,), "u1").tobytes()
-    stored = bytearray(numcodecs.get_codec({"id": codec}).encode(np.frombuffer(data, "u1")))
-    checksum_at = {"gzip": -8, "zlib": -1, "crc32": 0, "adler32": 0}.get(codec, -1)
-    stored[checksum_at] ^= 0x10
-    decoding = v2([{"id": codec}], None, dtype=np.dtype("u1"), order="C", chunk_shape=(500,))
-    with pytest.raises(CodecError, match=f"{codec}.*checksum"):
-        decode(decoding.chain, bytes(stored), 500)
-
-
-def test_a_wrong_zstd_checksum_is_called_so() -> None:
-    stored = bytearray(numcodecs.Zstd(checksum=True).encode(smooth((500,), "u1")))
-    stored[-1] ^= 0x10
-    decoding = v2(None, {"id": "zstd"}, dtype=np.dtype("u1"), order="C", chunk_shape=(500,))
-    with pytest.raises(CodecError, match=r"zstd.*checksum"):
-        decode(decoding.chain, bytes(stored), 500)
-
-
 @settings(max_examples=60)
 @given(
     data=st.data(),
@@ -559,10 +524,3 @@ v3(["bytes"], dtype=np.dtype("u1"), chunk_shape=(4,))
 assert not {"numcodecs", "imagecodecs", "zarr", "h5py"} & set(sys.modules), sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-
-
-def test_what_this_build_of_imagecodecs_lacks_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagecodecs.LZ4, "available", False)
-    with pytest.raises(NoChain, match="lz4 is missing") as caught:
-        v2(None, {"id": "lz4"}, dtype=np.dtype("u1"), order="C", chunk_shape=(4,))
-    assert caught.value.package == "imagecodecs"

@@ -24,7 +24,7 @@ def test_gaps_do_not_add_up(tmp_path: Path) -> None:
 
     def held() -> int:
         assert np.array_equal(read(reader, 0, 4), array)
-        return int(chain._scratch.buffers["stored"].nbytes)
+        return int(chain._buffers.stored.nbytes)
 
     with ThreadPoolExecutor(1) as fresh:
         assert fresh.submit(held).result() <= reader.scratch_nbytes < 5 << 20

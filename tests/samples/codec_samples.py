@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,3 +152,8 @@ def noise(shape: tuple[int, ...], dtype: Any, seed: int = 1) -> np.ndarray:
     values = np.random.default_rng(seed).integers(0, 2 if dtype.kind == "b" else 256, count, dtype=np.uint8)
     result: np.ndarray = values.view(dtype).reshape(shape)
     return result
+
+
+def assert_equal_to_h5py(chunks: Iterable[Stored]) -> None:
+    for chunk in chunks:
+        assert decode(chunk.chain, chunk.stored, len(chunk.decoded), chunk.mask) == chunk.decoded

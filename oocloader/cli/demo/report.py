@@ -93,11 +93,9 @@ def save_plot(path: Path, digits: Digits, grown: np.ndarray, trainings: Sequence
 
     `grown` is some training images, `(at least 48, 32, 32, 1)`.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     sheet = np.concatenate([digits.source_images[:16], grown[:48]]).reshape(8, 8, 32, 32)
     left.imshow(sheet.transpose(0, 2, 1, 3).reshape(256, 256), cmap="gray_r")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from oocloader.cli.demo.digits import ROW_BYTES, Digits, load_digits, write_grown
+from oocloader.cli.demo.digits import ROW_BYTES, load_digits, write_grown
 from oocloader.cli.demo.report import DemoReport, save_plot
 from oocloader.cli.demo.train import train_from
 from oocloader.conversion import convert
@@ -51,7 +51,9 @@ def run(
     images, labels = (Path(spec.conversion["source"][name]) for name in ("images", "labels"))
 
     digits = load_digits(seed)
-    _grow(digits, rows, images, labels, seed=seed, progress=progress)
+    with tqdm(total=rows, unit="rows", desc="growing", disable=not progress) as bar:
+        for count in write_grown(digits, rows, images=images, labels=labels, seed=seed):
+            bar.update(count)
     say(f"{images}: {rows:,} images grown from {len(digits.source_images):,} digits")
 
     trainings = []
@@ -98,9 +100,3 @@ def _spec(folder: Path) -> DataSpec:
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written to: {error.strerror}", file=str(folder)) from error
     return DataSpec.load(folder / spec.name)
-
-
-def _grow(digits: Digits, rows: int, images: Path, labels: Path, *, seed: int, progress: bool) -> None:
-    with tqdm(total=rows, unit="rows", desc="growing", disable=not progress) as bar:
-        for count in write_grown(digits, rows, images=images, labels=labels, seed=seed):
-            bar.update(count)

@@ -10,7 +10,7 @@ STRING_REMEDY = (
     "write the labels as integer codes instead, such as those of np.unique(labels, return_inverse=True)"
 )
 
-_LOADABLE = frozenset(
+LOADABLE = frozenset(
     np.dtype(code).newbyteorder("=")
     for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 )
@@ -35,22 +35,18 @@ def refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     >>> refusal(np.dtype("f4"), (0, 3))
     'it is empty: shape (0, 3)'
     """
-    return _dtype_refusal(dtype) or _shape_refusal(shape)
-
-
-def _shape_refusal(shape: tuple[int, ...]) -> str:
+    if reason := _dtype_refusal(dtype):
+        return reason
     if not shape:
         return "it is 0-d: a single value, no axis of rows"
-    if 0 in shape:
-        return f"it is empty: shape {shape}"
-    return ""
+    return f"it is empty: shape {shape}" if 0 in shape else ""
 
 
 def _dtype_refusal(dtype: np.dtype[Any]) -> str:
     if dtype.names is not None:
         fields = ", ".join(dtype.names)
         return f"its dtype is compound, with fields {fields}: write the field you want as an array of its own"
-    if native(dtype) in _LOADABLE:
+    if native(dtype) in LOADABLE:
         return ""
     if dtype.kind == "O":
         return "its dtype is object: Python objects of any kind and size, not numbers"

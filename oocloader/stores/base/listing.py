@@ -1,4 +1,4 @@
-"""The arrays of a hierarchy, collected on the way through its groups."""
+"""The arrays of a hierarchy, collected on the way through its groups; sparse matrices are named as such."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from oocloader.stores.base.sparse import MEMBERS, sparse_kind, sparse_shape
 from oocloader.stores.base.store import Store
 from oocloader.stores.base.stored_array import ArrayInfo, StoredArray, unreadable
+
+MEMBERS = ("data", "indices", "indptr")
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class Listing:
         kind = sparse_kind(attrs, members)
         if not kind:
             return False
-        shape = sparse_shape(attrs)
+        shape = _sparse_shape(attrs)
         size = f" {' x '.join(map(str, shape))}" if shape else ""
         remedy = "write it as a dense array, such as matrix.toarray()"
         reason = f"it is a group ({kind}{size}), not an array: {remedy}"
@@ -53,3 +54,23 @@ class Listing:
     def store(self, *, on_close: Callable[[], None] | None = None) -> Store:
         """The store of all that was listed."""
         return Store(self.path, self.arrays, scales=self.scales, hidden=self.hidden, on_close=on_close)
+
+
+def sparse_kind(attrs: Mapping[str, Any], members: Collection[str]) -> str:
+    """What sparse matrix a group with these attributes and members is, empty where it is none.
+
+    >>> sparse_kind({"encoding-type": "csr_matrix"}, ["data", "indices", "indptr"])
+    'csr_matrix'
+    """
+    encoding = attrs.get("encoding-type") or attrs.get("h5sparse_format") or ""
+    if isinstance(encoding, str) and encoding.startswith(("csr", "csc")):
+        return encoding
+    return "sparse matrix" if all(name in members for name in MEMBERS) else ""
+
+
+def _sparse_shape(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape its attributes give it, `()` where they do not."""
+    shape = attrs.get("shape", attrs.get("h5sparse_shape", ()))
+    if isinstance(shape, list | tuple) and all(isinstance(n, int) for n in shape):
+        return tuple(shape)
+    return ()

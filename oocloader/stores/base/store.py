@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType, TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
+from types import MappingProxyType
 
 from oocloader.errors import (
     ArrayNotFoundError,
@@ -20,7 +20,7 @@ from oocloader.stores.base.stored_array import ArrayInfo, StoredArray
 _NAMES_SHOWN = 20
 
 
-class Store:
+class Store(AbstractContextManager["Store", None]):
     """Named arrays in file order, and a context manager that closes them.
 
     Parameters
@@ -117,17 +117,15 @@ class Store:
         listed = "; ".join(
             f"{name!r}: {info.reason or 'coordinates of another array'}" for name, info in self.arrays.items()
         )
-        raise DataError(
-            f"{self.path} has no array that can be loaded ({listed or 'it holds no arrays'})", file=self.path
-        )
+        what = f"{self.path} has no array that can be loaded ({listed or 'it holds no arrays'})"
+        raise DataError(what, file=self.path)
 
     def _not_found(self, name: object) -> OocloaderError:
         if not isinstance(name, str):
             return SettingError(f"an array is named by a string, got {name!r}", file=self.path)
         if name in self.hidden:
-            return UnsupportedArrayError(
-                f"{self.path}: {name!r} cannot be loaded: {self.hidden[name]}", file=self.path, array=name
-            )
+            what = f"{self.path}: {name!r} cannot be loaded: {self.hidden[name]}"
+            return UnsupportedArrayError(what, file=self.path, array=name)
         inside = [known for known in self.arrays if known.startswith(f"{name.strip('/')}/")]
         if inside:
             what = f"{name!r} in {self.path} is a group, not an array; it holds {_listed(inside)}"
@@ -145,12 +143,7 @@ class Store:
         if on_close is not None:
             on_close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

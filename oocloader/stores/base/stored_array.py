@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -64,6 +64,7 @@ class ArrayInfo:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class StoredArray:
     """One array of a store, as `store["name"]` gives it. Reading is thread-safe.
 
@@ -89,23 +90,15 @@ class StoredArray:
            [4, 5]])
     """
 
-    def __init__(
-        self,
-        info: ArrayInfo,
-        make_reader: Callable[[], RowReader] | None = None,
-        *,
-        store: str,
-        parts: tuple[str, ...] = (),
-        notice: str = "",
-    ) -> None:
-        self.info = info
-        self.store = store
-        self.parts = parts
-        self.notice = notice
-        self._make_reader = make_reader
-        self._reader: RowReader | None = None
-        self._closed = False
-        self._lock = Lock()
+    info: ArrayInfo
+    make_reader: Callable[[], RowReader] | None = None
+    _: KW_ONLY
+    store: str
+    parts: tuple[str, ...] = ()
+    notice: str = ""
+    _reader: RowReader | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def __repr__(self) -> str:
         return f"<StoredArray {self.info.name!r} {self.info.shape} {self.info.dtype} of {self.store}>"
@@ -118,10 +111,10 @@ class StoredArray:
                 if self._closed:
                     what = f"{self.store}: the store is closed"
                     raise ClosedError(what, file=self.store, array=self.info.name)
-                if self._make_reader is None or self.info.reader == "none":
+                if self.make_reader is None or self.info.reader == "none":
                     raise self.unsupported()
                 if self._reader is None:
-                    self._reader = self._make_reader()
+                    self._reader = self.make_reader()
         return self._reader
 
     @property

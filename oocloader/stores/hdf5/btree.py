@@ -43,10 +43,7 @@ def chunk_table(path: str, header: int, axes: int, *, base: int) -> ChunkTable |
     """
     with open(path, "rb", buffering=0) as file, suppress(struct.error, _UnexpectedError):
         fd = file.fileno()
-        k = _entries(fd, base)
-        root = _root(fd, base, header, axes) if k else None
-        if k and root is not None:
-            return _walk(fd, base, root, axes, k)
+        return _walk(fd, base, _root(fd, base, header, axes), axes, _entries(fd, base))
     return None
 
 
@@ -63,35 +60,32 @@ def _at(fd: int, offset: int, nbytes: int) -> bytes:
     return block
 
 
-def _entries(fd: int, base: int) -> int | None:
-    """Half the most entries of a node (K), where addresses and lengths have eight bytes; else None."""
+def _entries(fd: int, base: int) -> int:
+    """Half the most entries of a node (K), where addresses and lengths have eight bytes."""
     block = _at(fd, base, 28)
     version = block[8]
-    if block[:8] != _SIGNATURE or version > 3:
-        return None
-    if version < 2:
-        sizes, k = block[13:15], _DEFAULT_K if version == 0 else struct.unpack_from("<H", block, 24)[0]
-    else:
-        # Its extension may hold another K.
-        if struct.unpack_from("<Q", block, 20)[0] != _UNDEFINED:
-            return None
-        sizes, k = block[9:11], _DEFAULT_K
-    return int(k) if sizes == b"\x08\x08" and k else None
+    sizes = block[13:15] if version < 2 else block[9:11]
+    k: int = struct.unpack_from("<H", block, 24)[0] if version == 1 else _DEFAULT_K
+    # The extension of later versions may hold another K.
+    extended = version >= 2 and struct.unpack_from("<Q", block, 20)[0] != _UNDEFINED
+    if block[:8] != _SIGNATURE or version > 3 or sizes != b"\x08\x08" or extended or not k:
+        raise _UnexpectedError
+    return k
 
 
-def _root(fd: int, base: int, header: int, axes: int) -> int | None:
-    """Address of the root of the index, None where the dataset has none of this kind."""
+def _root(fd: int, base: int, header: int, axes: int) -> int:
+    """Address of the root of the index."""
     start = _at(fd, base + header, 16)
     if start[:4] == b"OHDR":
         blocks, prefix, suffix, order = _second_version(fd, base + header, start)
     else:
         version, _, _, _, nbytes = struct.unpack_from("<BBHII", start)
         if version != 1:
-            return None
+            raise _UnexpectedError
         blocks, prefix, suffix, order = [(base + header + 16, nbytes)], None, 0, 0
     for _ in range(_MOST_BLOCKS):
         if not blocks:
-            return None
+            break
         offset, nbytes = blocks.pop(0)
         block = _at(fd, offset, nbytes)
         at, end = 0, nbytes - suffix
@@ -109,7 +103,7 @@ def _root(fd: int, base: int, header: int, axes: int) -> int | None:
                 skipped = 0 if prefix is None else len(prefix)
                 blocks.append((base + where + skipped, length - skipped))
             at += size
-    return None
+    raise _UnexpectedError
 
 
 def _second_version(fd: int, at: int, start: bytes) -> tuple[list[tuple[int, int]], bytes, int, int]:
@@ -122,13 +116,13 @@ def _second_version(fd: int, at: int, start: bytes) -> tuple[list[tuple[int, int
     return [(at + skip + width, nbytes + 4)], b"OCHK", 4, 2 if flags & 4 else 0
 
 
-def _index_address(message: bytes, axes: int) -> int | None:
+def _index_address(message: bytes, axes: int) -> int:
     version, kind, dimensions = message[:3]
+    address: int = struct.unpack_from("<Q", message, 3)[0]
     # Version 4 stands for the newer kinds of index.
-    if version != 3 or kind != _CHUNKED or dimensions != axes + 1:
-        return None
-    (address,) = struct.unpack_from("<Q", message, 3)
-    return None if address == _UNDEFINED else int(address)
+    if version != 3 or kind != _CHUNKED or dimensions != axes + 1 or address == _UNDEFINED:
+        raise _UnexpectedError
+    return address
 
 
 def _walk(fd: int, base: int, root: int, axes: int, k: int) -> ChunkTable:

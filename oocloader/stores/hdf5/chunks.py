@@ -12,8 +12,7 @@ import numpy as np
 
 from oocloader.codecs import Chain
 from oocloader.errors import StoreError
-from oocloader.reading import Files, Layout
-from oocloader.stores.base import damaged
+from oocloader.reading import Files, Layout, damaged_chunk
 from oocloader.stores.hdf5.btree import ChunkTable, chunk_table
 from oocloader.stores.hdf5.file import user_block_left_out
 
@@ -43,38 +42,46 @@ def chunked_layout(dataset: h5py.Dataset, dtype: np.dtype[Any], chain: Chain, na
     files = Files.of(dataset.file.filename)
     shape, chunk_shape = dataset.shape, dataset.chunks
     grid = tuple(-(-n // c) for n, c in zip(shape, chunk_shape, strict=True))
-    index, offset, stored, mask = _listed_chunks(dataset, grid, chunk_shape)
+    table = _read_index(dataset) if math.prod(grid) >= _MANY else None
+    table = table or _ask_library(dataset)
+    cells = table.corner // np.array(chunk_shape)
+    inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
+    cells, offset, stored, mask = (
+        column[inside] for column in (cells, table.offset, table.stored, table.mask)
+    )
+    index = np.ravel_multi_index(tuple(cells.T), grid)
     size = int(files.size[0])
     outside = (offset < 0) | (offset > size) | (stored < 0) | (stored > size - offset)
     if outside.any():
         number, path = int(index[np.flatnonzero(outside)[0]]), files.path(0)
         reason = f"it lies outside the file, which has {size} bytes"
-        raise damaged(name, shape, chunk_shape, number, path=path, reason=reason)
-    edge = _at_edge(index, grid, shape, chunk_shape)
+        raise damaged_chunk(name, shape, chunk_shape, number, path=path, reason=reason)
+    cut = np.array(shape) % np.array(chunk_shape) > 0
+    edge = (cells[:, cut] == np.array(grid)[cut] - 1).any(axis=1)  # chunks that reach beyond the array
     if edge.any() and not chain.raw and _edges_unfiltered(dataset, stored[edge], mask[edge], dtype):
         mask[edge] = ALL_SKIPPED
-    count = math.prod(grid)
-    file = np.full(count, -1, np.int32)
-    file[index] = 0
-    layout = Layout(
+
+    def over_grid(column: np.ndarray, absent: int = 0) -> np.ndarray:
+        every = np.full(math.prod(grid), absent, column.dtype)
+        every[index] = column
+        return every
+
+    file = over_grid(np.zeros(len(index), np.int32), absent=-1)
+    return Layout(
         array=name,
         shape=shape,
         dtype=dtype,
         chunk_shape=chunk_shape,
         files=files,
         file=file,
-        offset=np.zeros(count, np.int64),
-        stored=np.zeros(count, np.int64),
-        mask=np.zeros(count, np.uint32),
+        offset=over_grid(offset),
+        stored=over_grid(stored),
+        mask=over_grid(mask),
         chain=chain,
         axes=None,
         # In a damaged file HDF5 may crash over the fill value, so it is asked for where it counts.
         fill=fill_value(dataset, dtype) if (file < 0).any() else np.zeros((), dtype),
     )
-    layout.offset[index] = offset
-    layout.stored[index] = stored
-    layout.mask[index] = mask
-    return layout
 
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> np.ndarray:
@@ -84,19 +91,6 @@ def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> np.ndarray:
     if not given or properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
         return np.zeros((), dtype)
     return np.asarray(dataset.fillvalue).astype(dtype)
-
-
-def _listed_chunks(
-    dataset: h5py.Dataset, grid: tuple[int, ...], chunk_shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Number in `grid`, offset in the file, stored bytes and filter mask of every chunk that was written."""
-    table = _read_index(dataset) if math.prod(grid) >= _MANY else None
-    if table is None:
-        table = _ask_library(dataset)
-    cells = table.corner // np.array(chunk_shape)
-    inside = ((cells >= 0) & (cells < np.array(grid))).all(axis=1)
-    numbers = np.ravel_multi_index(tuple(cells[inside].T), grid)
-    return numbers, table.offset[inside], table.stored[inside], table.mask[inside]
 
 
 def _ask_library(dataset: h5py.Dataset) -> ChunkTable:
@@ -130,17 +124,6 @@ def _read_index(dataset: h5py.Dataset) -> ChunkTable | None:
     if link.type != h5py.h5l.TYPE_HARD:
         return None
     return chunk_table(file.filename, int(link.u), dataset.ndim, base=int(file.userblock_size))
-
-
-def _at_edge(
-    index: np.ndarray, grid: tuple[int, ...], shape: tuple[int, ...], chunk_shape: tuple[int, ...]
-) -> np.ndarray:
-    """Which chunks reach beyond the array."""
-    edge = np.zeros(len(index), np.bool_)
-    for place, n, c, last in zip(np.unravel_index(index, grid), shape, chunk_shape, grid, strict=True):
-        if n % c:
-            edge |= place == last - 1
-    return edge
 
 
 def _edges_unfiltered(

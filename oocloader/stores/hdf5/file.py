@@ -32,18 +32,15 @@ def open_for_reading(path: str) -> tuple[h5py.File, bool]:
         return h5py.File(path, "r", locking="best-effort"), False
     except OSError as error:
         why = str(error)
-        if _OPEN_FOR_WRITING in why:
-            try:
-                return h5py.File(path, "r", libver="latest", swmr=True, locking="best-effort"), True
-            except OSError:
-                raise _cannot_open(path, error) from error
-        if _LOCKED in why and not _held_by_writer(error):
-            # Read-only and network file systems that cannot lock: nobody can write there under a lock either.
-            try:
-                return h5py.File(path, "r", locking=False), False
-            except OSError as unlocked:
-                raise _cannot_open(path, unlocked) from unlocked
-        raise _cannot_open(path, error) from error
+        swmr = _OPEN_FOR_WRITING in why
+        # Read-only and network file systems that cannot lock: nobody can write there under a lock either.
+        if not swmr and (_LOCKED not in why or _held_by_writer(error)):
+            raise _cannot_open(path, error) from error
+        options = {"libver": "latest", "swmr": True, "locking": "best-effort"} if swmr else {"locking": False}
+        try:
+            return h5py.File(path, "r", **options), swmr
+        except OSError as second:
+            raise _cannot_open(path, error if swmr else second) from second
 
 
 def _held_by_writer(error: OSError) -> bool:
@@ -68,10 +65,8 @@ def _cannot_open(path: str, error: OSError) -> StoreError:
     why = " ".join(str(error).split())
     cut_short = _TRUNCATED.search(why)
     if cut_short:
-        what = (
-            f"the file is truncated: it has {os.path.getsize(path)} bytes and {cut_short[1]} are expected; "
-        )
-        what += "a copy or download may have stopped early"
+        what = f"the file is truncated: it has {os.path.getsize(path)} bytes and {cut_short[1]} are expected"
+        what += "; a copy or download may have stopped early"
     elif _OPEN_FOR_WRITING in why:
         what = "the file is open for writing, or its writer ended without closing it: "
         what += "wait for the writer, or if there is none run h5clear -s on a copy"

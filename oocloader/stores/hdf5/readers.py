@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -98,28 +97,24 @@ def _missing_sources(dataset: h5py.Dataset) -> str:
     return f"source files of this virtual dataset are missing ({names}): their rows are the fill value"
 
 
-def make_reader(file: Hdf5File, info: ArrayInfo, storage: Storage) -> Callable[[], RowReader]:
-    """What makes the reader of the dataset `info.name` of `file` when it is first needed."""
+def make_reader(file: Hdf5File, info: ArrayInfo, storage: Storage) -> RowReader:
+    """The reader of the dataset `info.name` of `file`."""
     if storage.reader == "library":
-        return lambda: _library_reader(file, info)
-
-    def make() -> RowReader:
-        with file.opened() as opened:
-            dataset = opened[info.name]
-            dtype = plain_dtype(dataset.dtype)
-            if storage.compact:
-                return MemoryReader(dataset[()].astype(info.dtype))
-            try:
-                if storage.chain is None:
-                    layout = contiguous_layout(dataset, dtype, info.name)
-                else:
-                    layout = chunked_layout(dataset, dtype, storage.chain, info.name)
-            except (RuntimeError, ValueError, ArithmeticError) as error:
-                what = f"{file.path}: array {info.name!r}: the list of its chunks is damaged: {error}"
-                raise CorruptChunkError(what, file=file.path, array=info.name) from error
-        return ChunkReader(layout, ask_fill=lambda: _fill(file, info.name))
-
-    return make
+        return _library_reader(file, info)
+    with file.opened() as opened:
+        dataset = opened[info.name]
+        dtype = plain_dtype(dataset.dtype)
+        if storage.compact:
+            return MemoryReader(dataset[()].astype(info.dtype))
+        try:
+            if storage.chain is None:
+                layout = contiguous_layout(dataset, dtype, info.name)
+            else:
+                layout = chunked_layout(dataset, dtype, storage.chain, info.name)
+        except (RuntimeError, ValueError, ArithmeticError) as error:
+            what = f"{file.path}: array {info.name!r}: the list of its chunks is damaged: {error}"
+            raise CorruptChunkError(what, file=file.path, array=info.name) from error
+    return ChunkReader(layout, ask_fill=lambda: _fill(file, info.name))
 
 
 def _fill(file: Hdf5File, name: str) -> np.ndarray:

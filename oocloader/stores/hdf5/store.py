@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import h5py
@@ -79,7 +80,7 @@ class _Walk:
             # One damaged dataset must not hide the others, whatever the library makes of it.
             self.listing.add_unreadable(name, f"it cannot be read: {_first_line(error)}")
             return
-        make = None if storage is None else make_reader(self.file, info, storage)
+        make = None if storage is None else partial(make_reader, self.file, info, storage)
         self.listing.arrays.append(StoredArray(info, make, store=self.file.path, notice=notice))
 
     def _is_sparse(self, name: str, group: h5py.Group) -> bool:

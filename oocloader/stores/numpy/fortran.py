@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -124,42 +125,38 @@ class FortranReader(RowReader):
         step = max(1, JOB_NBYTES // (rows * self.dtype.itemsize))
         runs = len(self._places)
         return [
-            self._job(first, min(first + step, runs), lo, hi, out, counters, together=together)
+            partial(self._read, first, min(first + step, runs), lo, hi, out, counters, together=together)
             for first in range(0, runs, step)
         ]
 
-    def _job(
+    def _read(
         self, first: int, last: int, lo: int, hi: int, out: np.ndarray, counters: Counters, *, together: bool
-    ) -> Job:
+    ) -> None:
         itemsize = self.dtype.itemsize
         run_nbytes = self.shape[0] * itemsize
         begin = self._offset + first * run_nbytes + lo * itemsize
-
-        def read() -> None:
-            calls = 0
-            began = time.perf_counter()
-            with self._files.opened(0) as fd:
-                if together:
-                    # The last run ends with the wanted rows, so that nothing behind the data is read.
-                    span = np.empty((last - first - 1) * run_nbytes + (hi - lo) * itemsize, np.uint8)
-                    calls = self._files.read(fd, 0, begin, span)
-                    total = span.nbytes
-                    wanted = span[: (hi - lo) * itemsize].view(self._stored_dtype)
-                    runs = as_strided(wanted, (last - first, hi - lo), (run_nbytes, itemsize))
-                else:
-                    runs = np.empty((last - first, hi - lo), self._stored_dtype)
-                    total = runs.nbytes
-                    for number, run in enumerate(runs):
-                        calls += self._files.read(fd, 0, begin + number * run_nbytes, run.view(np.uint8))
-            read_at = time.perf_counter()
-            flat = out.reshape(hi - lo, -1)
-            flat[:, self._places[first:last]] = runs.T
-            counters.add(
-                read_calls=calls,
-                read_bytes=total,
-                copied_bytes=runs.nbytes,
-                read_s=read_at - began,
-                gather_s=time.perf_counter() - read_at,
-            )
-
-        return read
+        calls = 0
+        began = time.perf_counter()
+        with self._files.opened(0) as fd:
+            if together:
+                # The last run ends with the wanted rows, so that nothing behind the data is read.
+                span = np.empty((last - first - 1) * run_nbytes + (hi - lo) * itemsize, np.uint8)
+                calls = self._files.read(fd, 0, begin, span)
+                total = span.nbytes
+                wanted = span[: (hi - lo) * itemsize].view(self._stored_dtype)
+                runs = as_strided(wanted, (last - first, hi - lo), (run_nbytes, itemsize))
+            else:
+                runs = np.empty((last - first, hi - lo), self._stored_dtype)
+                total = runs.nbytes
+                for number, run in enumerate(runs):
+                    calls += self._files.read(fd, 0, begin + number * run_nbytes, run.view(np.uint8))
+        read_at = time.perf_counter()
+        flat = out.reshape(hi - lo, -1)
+        flat[:, self._places[first:last]] = runs.T
+        counters.add(
+            read_calls=calls,
+            read_bytes=total,
+            copied_bytes=runs.nbytes,
+            read_s=read_at - began,
+            gather_s=time.perf_counter() - read_at,
+        )

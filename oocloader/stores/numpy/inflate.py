@@ -46,7 +46,7 @@ class InflatedBytes:
         self._offset = offset
         self._store = store
         self._array = array
-        self._spacing = max(_MIN_SPACING_NBYTES, member.nbytes // _CHECKPOINTS)
+        self._spacing = max(_MIN_SPACING_NBYTES, member.file_size // _CHECKPOINTS)
         self._checkpoints = [_Checkpoint(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))]
         self._at = self._checkpoints[0].copy()
         self._summed = 0
@@ -73,14 +73,16 @@ class InflatedBytes:
         at_most = min(at_most, self._spacing - at.out % self._spacing, _OUTPUT_NBYTES)
         data = b""
         while not data:
-            piece = os.pread(fd, min(_INPUT_NBYTES, self._member.stored - at.taken), self._offset + at.taken)
+            piece = os.pread(
+                fd, min(_INPUT_NBYTES, self._member.compress_size - at.taken), self._offset + at.taken
+            )
             try:
                 data = at.decompressor.decompress(piece, at_most)
             except zlib.error as error:
                 raise self._damaged(str(error)) from error
             at.taken += len(piece) - len(at.decompressor.unconsumed_tail)
             if not data and (at.decompressor.eof or not piece):
-                raise self._damaged(f"it unpacks to {at.out} bytes, expected {self._member.nbytes}")
+                raise self._damaged(f"it unpacks to {at.out} bytes, expected {self._member.file_size}")
         self._verify(data[self._summed - at.out :])
         at.out += len(data)
         if at.out % self._spacing == 0 and at.out > self._checkpoints[-1].out:
@@ -90,7 +92,7 @@ class InflatedBytes:
     def _verify(self, unsummed: bytes) -> None:
         self._sum = zlib.crc32(unsummed, self._sum)
         self._summed += len(unsummed)
-        if unsummed and self._summed == self._member.nbytes and self._sum != self._member.crc:
+        if unsummed and self._summed == self._member.file_size and self._sum != self._member.CRC:
             raise self._damaged("its checksum (CRC-32) is wrong")
 
     def _damaged(self, reason: str) -> CorruptChunkError:

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -84,17 +83,13 @@ def _parse(text: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     return shape, dtype, fortran
 
 
-def direct_reader(name: str, header: Header, files: Files, start: int) -> Callable[[], RowReader]:
-    """Makes the reader of an array whose header begins at byte `start` of the only file."""
+def direct_reader(name: str, header: Header, files: Files, start: int) -> RowReader:
+    """The reader of an array whose header begins at byte `start` of the only file."""
     offset = start + header.nbytes
-
-    def make() -> RowReader:
-        # In one dimension both orders are the same.
-        if header.fortran and len(header.shape) > 1:
-            return FortranReader(header.shape, header.dtype, files, offset)
-        return ChunkReader(Layout.contiguous(name, header.shape, header.dtype, files, offset))
-
-    return make
+    # In one dimension both orders are the same.
+    if header.fortran and len(header.shape) > 1:
+        return FortranReader(header.shape, header.dtype, files, offset)
+    return ChunkReader(Layout.contiguous(name, header.shape, header.dtype, files, offset))
 
 
 def open_npy(path: str) -> Store:
@@ -116,4 +111,4 @@ def open_npy(path: str) -> Store:
         what = f"{path}: the file is truncated: it has {size} bytes and {expected} are expected"
         raise StoreError(f"{what} for {header.dtype} {header.shape}", file=path)
     info = described(name, header.shape, header.dtype, stored_nbytes=header.data_nbytes)
-    return Store(path, [StoredArray(info, direct_reader(name, header, files, 0), store=path)])
+    return Store(path, [StoredArray(info, lambda: direct_reader(name, header, files, 0), store=path)])

@@ -13,51 +13,50 @@ from oocloader.errors import OocloaderError, StoreError
 from oocloader.reading import Box, FileReader, Files, LibraryReader
 from oocloader.sizes import nbytes_of_row
 from oocloader.stores.base import Store, StoredArray, described, unreadable
-from oocloader.stores.base.zipped import Member, data_offset, method_name
+from oocloader.stores.base.zipped import Member, compression, data_offset
 from oocloader.stores.numpy.fortran import band_rows, geometry_of_runs, places_of_runs, read_runs
 from oocloader.stores.numpy.inflate import InflatedBytes
 from oocloader.stores.numpy.npy import Header, direct_reader, read_header
 
-_STORED, _DEFLATED = 0, 8
 _PIECE_NBYTES = 4 << 20
 
 
 def open_npz(path: str, members: Mapping[str, Member]) -> Store:
     """A store of the `.npy` members, each named without its suffix, as NumPy names them.
 
-    Members kept as they are lie in the file like a `.npy`; deflated ones are unpacked piece by piece.
+    Members packing as they are lie in the file like a `.npy`; deflated ones are unpacked piece by piece.
     """
     files = Files.of(path)
-    arrays_of = [member for member in members.values() if member.name.endswith(".npy")]
+    arrays_of = [member for member in members.values() if member.filename.endswith(".npy")]
     with zipfile.ZipFile(path) as archive:
         arrays = [_stored_array(path, files, archive, member) for member in arrays_of]
     return Store(path, arrays)
 
 
 def _stored_array(path: str, files: Files, archive: zipfile.ZipFile, member: Member) -> StoredArray:
-    name = member.name.removesuffix(".npy")
-    where = f"{path}: member {member.name!r}"
-    refused = partial(unreadable, name, store=path, stored_nbytes=member.stored)
-    if member.method not in (_STORED, _DEFLATED):
-        compression = method_name(member.method)
-        return refused(f"its zip compression is {compression}: write it again with numpy.savez")
+    name = member.filename.removesuffix(".npy")
+    where = f"{path}: member {member.filename!r}"
+    refused = partial(unreadable, name, store=path, stored_nbytes=member.compress_size)
+    packing = compression(member)
+    if packing not in ("stored", "deflate"):
+        return refused(f"its zip compression is {packing}: write it again with numpy.savez")
     try:
-        with archive.open(archive.NameToInfo[member.name]) as stream:
+        with archive.open(member) as stream:
             header = read_header(stream, where)
         with open(path, "rb") as file:
             start = data_offset(file.fileno(), member, path)
         expected = header.nbytes + header.data_nbytes
-        if member.nbytes < expected:
-            raise StoreError(f"it is truncated: {member.nbytes} bytes, expected {expected}", file=path)
+        if member.file_size < expected:
+            raise StoreError(f"it is truncated: {member.file_size} bytes, expected {expected}", file=path)
     except OocloaderError as error:
         return refused(error.message.removeprefix(f"{where}: "))
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         return refused(f"it is damaged: {error}")
-    deflated = member.method == _DEFLATED
+    deflated = packing == "deflate"
     codecs = ("deflate",) if deflated else ()
-    info = described(name, header.shape, header.dtype, stored_nbytes=member.stored, codecs=codecs)
+    info = described(name, header.shape, header.dtype, stored_nbytes=member.compress_size, codecs=codecs)
     if info.reader == "none" or not deflated:
-        return StoredArray(info, direct_reader(name, header, files, start), store=path)
+        return StoredArray(info, lambda: direct_reader(name, header, files, start), store=path)
     reason = "the member is deflated as one stream, which is unpacked by one thread from the front"
     info = replace(info, reader="library", reason=reason)
     return StoredArray(info, lambda: _inflating(name, header, files, start, member, path), store=path)

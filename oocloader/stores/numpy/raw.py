@@ -73,7 +73,7 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
         )
     info = described(name, whole, dtype, stored_nbytes=size)
     header = Header(whole, dtype, fortran=False, nbytes=0)
-    array = StoredArray(info, direct_reader(name, header, files, 0), store=path)
+    array = StoredArray(info, lambda: direct_reader(name, header, files, 0), store=path)
     if info.reader == "none":
         raise array.unsupported()
     return Store(path, [array])

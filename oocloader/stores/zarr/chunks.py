@@ -10,8 +10,7 @@ import numpy as np
 from oocloader.codecs import CodecError
 from oocloader.codecs.zarr import Decoding, Sharding
 from oocloader.errors import CorruptChunkError
-from oocloader.reading import FileReader, Files, Layout
-from oocloader.stores.base import damaged
+from oocloader.reading import FileReader, Files, Layout, damaged_chunk
 from oocloader.stores.zarr.metadata import ArrayMetadata, grid_of
 from oocloader.stores.zarr.tree import Objects
 
@@ -92,7 +91,7 @@ def _inside_shards(
 
     def at_fault(shard: int, reason: str) -> CorruptChunkError:
         path, reason = files.path(int(shards.file[shard])), f"damaged: {reason}"
-        return damaged(name, shape, shards.chunk_shape, shard, path=path, reason=reason, unit="shard")
+        return damaged_chunk(name, shape, shards.chunk_shape, shard, path=path, reason=reason, unit="shard")
 
     outer, inside = grid_of(shape, shards.chunk_shape), sharding.grid
     present = np.flatnonzero(shards.file >= 0)

@@ -10,15 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from oocloader.stores.base import STRING_REMEDY, refusal
+from oocloader.stores.base import LOADABLE, STRING_REMEDY, refusal
 
-_V3_NUMBERS = {
-    "bool": "?",
-    **{f"int{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"f{bits // 8}" for bits in (16, 32, 64)},
-    **{f"complex{bits}": f"c{bits // 8}" for bits in (64, 128)},
-}
+_V3_NUMBERS = {dtype.name: dtype for dtype in LOADABLE}
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _NAMED_FLOATS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
@@ -220,7 +214,7 @@ def _v2_dtype(value: Any, filters: Sequence[Any]) -> tuple[np.dtype[Any], str]:
 def _v3_dtype(value: Any) -> tuple[np.dtype[Any], str]:
     name, _ = _named(value, "data type")
     if name in _V3_NUMBERS:
-        return np.dtype(_V3_NUMBERS[name]), ""
+        return _V3_NUMBERS[name], ""
     other = np.dtype(object)
     if name in ("string", "fixed_length_utf32", "null_terminated_bytes"):
         return other, f"its dtype is string ({name}): {STRING_REMEDY}"
@@ -265,10 +259,7 @@ def _float(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     if isinstance(value, str) and _HEX.fullmatch(value):
         bits = int(value, 16)
         return np.array(bits, f"{dtype.str[0]}u{dtype.itemsize}").view(dtype)
-    if isinstance(value, str):
-        if value not in _NAMED_FLOATS:
-            raise ValueError(value)
-        return np.array(_NAMED_FLOATS[value], dtype)
+    value = _NAMED_FLOATS.get(value, value) if isinstance(value, str) else value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(value)
     with np.errstate(over="ignore"):

@@ -11,7 +11,7 @@ from typing import Any
 from oocloader.codecs import NoChain
 from oocloader.codecs import zarr as codecs
 from oocloader.errors import StoreError
-from oocloader.reading import ChunkReader
+from oocloader.reading import ChunkReader, RowReader
 from oocloader.stores.base import ArrayInfo, Listing, Store, StoredArray, native, packed_notice
 from oocloader.stores.base.zipped import Member
 from oocloader.stores.zarr.chunks import array_layout, inner_chunk_shape, stored_chunks
@@ -135,23 +135,26 @@ def _stored_array(name: str, prefix: str, metadata: ArrayMetadata, tree: Tree) -
         if metadata.refused:
             return StoredArray(info, store=tree.path)
         decoding = _decoding(metadata)
+        chunk_shape = inner_chunk_shape(decoding, metadata.chunk_shape)
+        info = replace(info, codecs=decoding.names, chunk_shape=chunk_shape)
+        slow, remedy = metadata.unusual or objects.packed, ""
+        if math.prod(grid_of(info.shape, chunk_shape)) > _MOST_CHUNKS:
+            slow = slow or "it has too many chunks to list"
     except NoChain as error:
-        package = f"; pip install {error.package}" if error.package else ""
-        return _by_library(info, tree, prefix, metadata, error.reason, package)
+        slow, remedy = error.reason, f"; pip install {error.package}" if error.package else ""
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         return StoredArray(replace(info, reason=f"it is damaged: {error}"), store=tree.path)
-    info = replace(info, codecs=decoding.names, chunk_shape=inner_chunk_shape(decoding, metadata.chunk_shape))
-    slow = metadata.unusual or objects.packed
-    if math.prod(grid_of(info.shape, info.chunk_shape or info.shape)) > _MOST_CHUNKS:
-        slow = slow or "it has too many chunks to list"
-    if slow:
-        return _by_library(info, tree, prefix, metadata, slow, "")
-    return StoredArray(
-        replace(info, reader="direct"),
-        lambda: ChunkReader(array_layout(name, metadata, objects, decoding)),
-        store=tree.path,
-        notice=packed_notice(info.attrs, info.dtype),
-    )
+    if refused := library_refusal(tree, prefix, metadata) if slow else "":
+        what = f"{slow}, and zarr-python cannot read it either ({refused}){remedy}"
+        return StoredArray(replace(info, reason=what), store=tree.path)
+    info = replace(info, reader="library" if slow else "direct", reason=slow)
+
+    def make_reader() -> RowReader:
+        if slow:
+            return library_reader(tree, prefix, metadata, info)
+        return ChunkReader(array_layout(name, metadata, objects, decoding))
+
+    return StoredArray(info, make_reader, store=tree.path, notice=packed_notice(info.attrs, info.dtype))
 
 
 def _decoding(metadata: ArrayMetadata) -> codecs.Decoding | codecs.Sharding:
@@ -165,18 +168,3 @@ def _decoding(metadata: ArrayMetadata) -> codecs.Decoding | codecs.Sharding:
             chunk_shape=metadata.chunk_shape,
         )
     return codecs.v3(document.get("codecs") or (), dtype=metadata.dtype, chunk_shape=metadata.chunk_shape)
-
-
-def _by_library(
-    info: ArrayInfo, tree: Tree, prefix: str, metadata: ArrayMetadata, reason: str, remedy: str
-) -> StoredArray:
-    refused = library_refusal(tree, prefix, metadata)
-    if refused:
-        what = f"{reason}, and zarr-python cannot read it either ({refused}){remedy}"
-        return StoredArray(replace(info, reason=what), store=tree.path)
-    return StoredArray(
-        replace(info, reader="library", reason=reason),
-        lambda: library_reader(tree, prefix, metadata, info),
-        store=tree.path,
-        notice=packed_notice(info.attrs, info.dtype),
-    )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from oocloader.errors import StoreError
 from oocloader.paths import natural_key
 from oocloader.reading import Files
-from oocloader.stores.base.zipped import Member, data_offset, method_name, read_member
+from oocloader.stores.base.zipped import Member, compression, data_offset, read_member
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +54,19 @@ class Below:
         return cls(prefix.count("/") + len(grid) - across, "/".join("0" * across))
 
 
-class Tree(Protocol):
-    """A hierarchy of keys, separated by "/". A prefix is "" or ends with "/"."""
-
-    path: str
-
-    def identity(self, prefix: str) -> object:
-        """What two prefixes have in common that lead to the same folder, by a link."""
-
-    def children(self, prefix: str) -> tuple[list[str], list[str]]:
-        """Names of the folders and of the objects directly below `prefix`, in natural order."""
-
-    def read(self, key: str) -> bytes:
-        """An object. Raises `OSError` or `StoreError`."""
-
-    def objects(self, prefix: str, below: Below) -> Objects:
-        """All objects below `prefix` that can be chunks: in folders named by numbers, or "c"."""
-
-
 class FolderTree:
-    """Keys as paths of files below a folder."""
+    """Keys, separated by "/", as paths of files below a folder. A prefix is "" or ends with "/"."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
 
     def identity(self, prefix: str) -> object:
+        """What two prefixes have in common that lead to the same folder, by a link."""
         folder = os.stat(os.path.join(self.path, prefix))
         return folder.st_dev, folder.st_ino
 
     def children(self, prefix: str) -> tuple[list[str], list[str]]:
+        """Names of the folders and of the objects directly below `prefix`, in natural order."""
         folders: list[str] = []
         files: list[str] = []
         with os.scandir(os.path.join(self.path, prefix)) as entries:
@@ -91,10 +75,12 @@ class FolderTree:
         return sorted(folders, key=natural_key), sorted(files, key=natural_key)
 
     def read(self, key: str) -> bytes:
+        """An object. Raises `OSError`, or `StoreError` where it lies in an archive."""
         with open(os.path.join(self.path, key), "rb") as stream:
             return stream.read()
 
     def objects(self, prefix: str, below: Below) -> Objects:
+        """All objects below `prefix` that can be chunks: in folders named by numbers, or "c"."""
         root = os.path.abspath(os.path.join(self.path, prefix))
         keys: list[str] = []
         states: list[tuple[int, int]] = []
@@ -119,16 +105,14 @@ def _files_below(root: str, below: Below) -> Iterator[tuple[str, os.stat_result]
                         yield prefix + name, entry.stat()
                 elif name.isdecimal() and depth == below.depth:
                     key = f"{prefix}{name}/{below.tail}"
-                    try:
+                    with suppress(FileNotFoundError, NotADirectoryError):  # a chunk that was never written
                         yield key, os.stat(f"{root}/{key}")
-                    except (FileNotFoundError, NotADirectoryError):
-                        pass  # a chunk that was never written
                 elif name.isdecimal() or name == "c":
                     waiting.append((f"{prefix}{name}/", depth + 1))
 
 
 class ZipTree:
-    """Keys as members of a zip archive."""
+    """The same, of the members of a zip archive."""
 
     def __init__(self, path: str, members: Mapping[str, Member]) -> None:
         self.path = os.path.abspath(path)
@@ -157,17 +141,17 @@ class ZipTree:
         return read_member(self.path, self._members[key])
 
     def objects(self, prefix: str, below: Below) -> Objects:
-        members = [member for member in self._below(prefix) if member.name[-1:].isdecimal()]
-        packed = {method_name(member.method) for member in members if member.method != 0}
+        members = [member for member in self._below(prefix) if member.filename[-1:].isdecimal()]
+        packed = {compression(member) for member in members} - {"stored"}
         offsets = np.zeros(len(members), np.int64)
         if not packed:
             with open(self.path, "rb") as file:
                 offsets[:] = [data_offset(file.fileno(), member, self.path) for member in members]
-        sizes = np.array([member.stored for member in members], np.int64)
+        sizes = np.array([member.compress_size for member in members], np.int64)
         if not packed and (offsets + sizes > self._files.size[0]).any():
             raise StoreError(f"{self.path}: the zip archive is truncated", file=self.path)
         return Objects(
-            [member.name[len(prefix) :] for member in members],
+            [member.filename[len(prefix) :] for member in members],
             self._files,
             np.zeros(len(members), np.int32),
             offsets,
@@ -184,3 +168,6 @@ class ZipTree:
             waiting.extend(
                 f"{at}{name}/" for name in self._folders.get(at, ()) if name.isdecimal() or name == "c"
             )
+
+
+Tree = FolderTree | ZipTree

@@ -13,8 +13,6 @@ import zarr
 
 import oocloader as ooc
 from numbered import Numbered, numbers_of, rows_array
-from oocloader.reading.memory_reader import MemoryReader
-from oocloader.stores import StoredArray
 
 MAKERS = (
     "npy",
@@ -211,60 +209,3 @@ class TestNames:
             pytest.raises(ooc.DataError, match=r"'mean': it is 0-d.*'none': it is empty"),
         ):
             store.only_array()
-
-
-class TestReader:
-    @staticmethod
-    def array(make: Any) -> StoredArray:
-        info = ooc.ArrayInfo("x", (3,), np.dtype("i8"))
-        return StoredArray(info, make, store="a store")
-
-    def test_is_made_once_and_when_it_is_needed(self) -> None:
-        made: list[MemoryReader] = []
-
-        def make() -> MemoryReader:
-            made.append(MemoryReader(np.arange(3)))
-            return made[-1]
-
-        array = self.array(make)
-        assert not made
-        assert array.reader is array.reader is made[0]
-        array.read(0, 3)
-        assert len(made) == 1
-
-    def test_failure_is_raised_each_time(self) -> None:
-        def make() -> MemoryReader:
-            raise ooc.StoreError("no")
-
-        array = self.array(make)
-        for _ in range(2):
-            with pytest.raises(ooc.StoreError, match="no"):
-                array.read(0, 1)
-
-
-class TestMemory:
-    def test_views_and_byte_orders(self) -> None:
-        x = rows_array(30, ">i4").transpose(0, 2, 1)[::-1]
-        with ooc.open_store(x) as store:
-            assert store.only_array() == "array"
-            found = store["array"].read(3, 11)
-        assert found.dtype == np.dtype("i4")
-        assert np.array_equal(found, x[3:11])
-
-    @pytest.mark.parametrize(
-        ("array", "words"),
-        [
-            (np.array(1.5), "0-d"),
-            (np.zeros((0, 4)), "empty"),
-            (np.array([None, 1]), "object"),
-            (np.array(["a"]), "string"),
-            (np.zeros(3, [("a", "i4"), ("b", "f4")]), "compound, with fields a, b"),
-        ],
-    )
-    def test_refused(self, array: np.ndarray, words: str) -> None:
-        with ooc.open_store(array) as store, pytest.raises(ooc.UnsupportedArrayError, match=words):
-            store.only_array()
-
-    def test_masked(self) -> None:
-        with pytest.raises(ooc.SettingError, match=r"masked.*\.filled"):
-            ooc.open_store(np.ma.masked_array([1, 2], [True, False]))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +22,9 @@ from hypothesis import strategies as st
 import oocloader as ooc
 from numbered import rows_array
 from oocloader.reading import mapped_rows
-from oocloader.stores.zarr import metadata
-from oocloader.stores.zarr.metadata import BadMetadata, Keys
-from oocloader.stores.zarr.tree import Below
+from zarr_checks import SHAPE, check_against_zarr, check_equal, fill
 
 DTYPES = ("bool", "uint8", "int16", "int32", "uint64", "float16", "float32", "float64", "complex64")
-SHAPE = (23, 9, 4)
 CHUNKS = ((23, 9, 4), (5, 9, 4), (8, 4, 3))
 # Writing takes zarr-python milliseconds a chunk, so only these meet every dtype.
 THOROUGH = ("raw", "zstd")
@@ -64,51 +59,6 @@ V3: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "numcodecs.crc32": lambda: {"compressors": v3_numcodecs.CRC32()},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Any:
-    """zarr-python warns of codecs without a specification while the inputs are written."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"zarr\..*")
-        warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
-        yield
-
-
-def bits(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).tobytes()
-
-
-def check_equal(store: ooc.Store, name: str, expected: np.ndarray) -> None:
-    """The whole and ranges that cut chunks, bit by bit."""
-    array = store[name]
-    rows = len(expected)
-    assert array.info.shape == expected.shape
-    assert array.info.dtype == expected.dtype.newbyteorder("=")
-    for start, stop in {(0, rows), (0, 1), (rows - 1, rows), (rows // 3, 2 * rows // 3), (rows // 2, rows)}:
-        assert bits(array.read(start, stop)) == bits(expected[start:stop])
-
-
-def check_against_zarr(path: Path, *, reader: str | None = None) -> None:
-    """Every array of a group that loads, against what zarr-python reads."""
-    group = zarr.open_group(path, mode="r")
-    with ooc.open_store(path) as store:
-        for name, info in store.arrays.items():
-            if reader is not None:
-                assert (name, info.reader) == (name, reader), info.reason
-            if info.reader != "none":
-                expected = group[name]
-                assert isinstance(expected, zarr.Array)
-                check_equal(store, name, np.asarray(expected[...]))
-
-
-def fill(group: zarr.Group, name: str, dtype: str, **options: Any) -> None:
-    """An array with chunks that were never written and with a last one, and an array with none written."""
-    x = rows_array(SHAPE[0], dtype, sample_shape=SHAPE[1:])
-    holes = group.create_array(f"{name}/holes", shape=SHAPE, dtype=dtype, fill_value=1, **options)
-    holes[9:14] = x[9:14]
-    holes[20:] = x[20:]
-    group.create_array(f"{name}/none", shape=SHAPE, dtype=dtype, fill_value=1, **options)
 
 
 @pytest.mark.parametrize("codecs", V2)
@@ -178,266 +128,6 @@ def test_filters(tmp_path: Path, name: str, zarr_format: Any) -> None:
     check_against_zarr(tmp_path / "x.zarr", reader="direct")
     with ooc.open_store(tmp_path / "x.zarr") as store:
         assert name in store.arrays[str(CHUNKS[0])].codecs[0]
-
-
-class TestShards:
-    @pytest.mark.parametrize("location", ["start", "end"])
-    @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-    @pytest.mark.parametrize(
-        ("chunks", "shards"), [((1, 9, 4), (8, 9, 4)), ((2, 5, 2), (4, 10, 4)), ((5, 3, 4), (25, 9, 4))]
-    )
-    def test_values_equal_zarr(
-        self, tmp_path: Path, chunks: Any, shards: Any, dtype: str, location: Any
-    ) -> None:
-        """Shards never written, chunks that equal the fill value, and chunks beyond the array."""
-        group = zarr.open_group(tmp_path / "x.zarr", mode="w")
-        x = rows_array(SHAPE[0], dtype, sample_shape=SHAPE[1:])
-        x[2:4] = 1
-        for name, codecs in {"raw": None, "zstd": zarr.codecs.ZstdCodec()}.items():
-            made = group.create_array(
-                name,
-                shape=SHAPE,
-                chunks=chunks,
-                shards={"shape": shards, "index_location": location},
-                dtype=dtype,
-                fill_value=1,
-                compressors=codecs,
-            )
-            made[:5] = x[:5]
-            made[17:] = x[17:]
-        check_against_zarr(tmp_path / "x.zarr", reader="direct")
-        with ooc.open_store(tmp_path / "x.zarr") as store:
-            assert store.arrays["raw"].chunk_shape == chunks
-            assert store.arrays["zstd"].codecs == ("sharding_indexed", "zstd")
-
-    def test_transposed_big_endian_and_nested(self, tmp_path: Path) -> None:
-        group = zarr.open_group(tmp_path / "x.zarr", mode="w")
-        x = rows_array(24, "int32", sample_shape=(8, 4))
-        inner = zarr.codecs.ShardingCodec(
-            chunk_shape=(2, 4, 4),
-            codecs=[
-                zarr.codecs.TransposeCodec(order=(2, 1, 0)),
-                zarr.codecs.BytesCodec(endian="big"),
-                zarr.codecs.ZstdCodec(),
-            ],
-            index_location="start",
-        )
-        group.create_array(
-            "nested",
-            shape=x.shape,
-            chunks=(12, 8, 4),
-            dtype="int32",
-            fill_value=-1,
-            serializer=zarr.codecs.ShardingCodec(chunk_shape=(4, 8, 4), codecs=[inner]),
-            compressors=None,
-        )[3:22] = x[3:22]
-        check_against_zarr(tmp_path / "x.zarr", reader="direct")
-        with ooc.open_store(tmp_path / "x.zarr") as store:
-            assert store.arrays["nested"].chunk_shape == (2, 4, 4)
-
-    @pytest.mark.parametrize(
-        ("filters", "compressors"),
-        [([zarr.codecs.TransposeCodec(order=(1, 0))], None), (None, [zarr.codecs.GzipCodec()])],
-    )
-    def test_codecs_around_shards_are_left_to_the_library(
-        self, tmp_path: Path, filters: Any, compressors: Any
-    ) -> None:
-        group = zarr.open_group(tmp_path / "x.zarr", mode="w")
-        group.create_array(
-            "x",
-            shape=(20, 8),
-            chunks=(8, 8),
-            dtype="int32",
-            filters=filters,
-            compressors=compressors,
-            serializer=zarr.codecs.ShardingCodec(chunk_shape=(4, 4)),
-        )[...] = rows_array(20, "int32", sample_shape=(8,))
-        check_against_zarr(tmp_path / "x.zarr", reader="library")
-        with ooc.open_store(tmp_path / "x.zarr") as store:
-            assert "sharding_indexed" in store.arrays["x"].reason
-
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        path = tmp_path / "x.zarr"
-        made = zarr.create_array(
-            path, shape=(50, 7), chunks=(1, 7), shards=(20, 7), dtype="f4", compressors=None
-        )
-        made[...] = 1 + rows_array(50, "f4", sample_shape=(7,))
-        return path
-
-    def test_index_with_a_wrong_checksum(self, path: Path) -> None:
-        shard = path / "c/1/0"
-        raw = bytearray(shard.read_bytes())
-        raw[-10] ^= 1
-        shard.write_bytes(raw)
-        with ooc.open_store(path) as store:
-            with pytest.raises(
-                ooc.CorruptChunkError, match=r"c/1/0.*'x', shard \(1, 0\), rows 20 to 39.*checksum"
-            ) as caught:
-                store["x"].read(0, 1)
-            assert caught.value.rows == (20, 40)
-
-    @pytest.mark.parametrize("kept", [0, 10, 500])
-    def test_truncated(self, path: Path, kept: int) -> None:
-        os.truncate(path / "c/2/0", kept)
-        with (
-            ooc.open_store(path) as store,
-            pytest.raises(ooc.CorruptChunkError, match=r"c/2/0.*shard \(2, 0\), rows 40 to 49"),
-        ):
-            store["x"].read(0, 1)
-
-    @given(st.data())
-    @settings(max_examples=20)
-    def test_random_damage_is_noticed(
-        self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-    ) -> None:
-        """Every byte of these shards is under a checksum."""
-        path = tmp_path_factory.mktemp("zarr") / "x.zarr"
-        x = rows_array(20, "f4", sample_shape=(7,))
-        made = zarr.create_array(
-            path,
-            shape=(20, 7),
-            chunks=(2, 7),
-            shards=(10, 7),
-            dtype="f4",
-            compressors=zarr.codecs.Crc32cCodec(),
-        )
-        made[...] = x
-        shard = path / "c/1/0"
-        raw = bytearray(shard.read_bytes())
-        raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-        shard.write_bytes(raw[: data.draw(st.sampled_from([len(raw), len(raw) - 1]))])
-        with ooc.open_store(path) as store, pytest.raises(ooc.CorruptChunkError):
-            store["x"].read(0, 20)
-
-
-class TestFill:
-    @pytest.mark.parametrize(
-        ("dtype", "value"),
-        [
-            ("float32", "0x7fc00001"),
-            ("float32", "0xffa00001"),
-            ("float64", "0x7ff4000000000001"),
-            ("float16", "0x7e01"),
-            ("float32", "NaN"),
-            ("float64", "-Infinity"),
-            ("float32", -0.0),
-            ("float32", 0.1),
-            ("int8", -128),
-            ("uint64", 2**64 - 1),
-            ("bool", True),
-            ("complex64", ["NaN", 1.5]),
-            ("complex128", ["0x7ff8000000000001", "Infinity"]),
-        ],
-    )
-    @pytest.mark.parametrize("endian", ["little", "big"])
-    def test_bits_are_kept(self, tmp_path: Path, dtype: str, value: Any, endian: Any) -> None:
-        path = tmp_path / "x.zarr"
-        serializer = zarr.codecs.BytesCodec(endian=endian)
-        zarr.create_array(path, shape=(12, 3), chunks=(5, 3), dtype=dtype, serializer=serializer)[:5] = 1
-        file = path / "zarr.json"
-        document = json.loads(file.read_text())
-        document["fill_value"] = value
-        file.write_text(json.dumps(document))
-        expected = metadata.fill_value(value, np.dtype(dtype))
-        with ooc.open_store(path) as store:
-            found = store["x"].read(0, 12)
-        assert (found[:5] == 1).all()
-        assert {bits(item) for item in found[5:].reshape(-1)} == {expected.tobytes()}
-        if not any("0x" in str(part) for part in np.ravel(value)):
-            assert bits(found) == bits(np.asarray(zarr.open_array(path, mode="r")[...]))
-
-    def test_hexadecimal_by_hand(self) -> None:
-        found = metadata.fill_value("0x7fc00001", np.dtype(">f4"))
-        assert found.tobytes().hex() == "7fc00001"
-        assert metadata.fill_value(None, np.dtype("i4")) == 0
-
-    @pytest.mark.parametrize(
-        ("value", "dtype"),
-        [
-            ("abc", "f4"),
-            (1.5, "i4"),
-            (300, "u1"),
-            (-1, "u1"),
-            (True, "f4"),
-            ([1, 2, 3], "c8"),
-            ("0x1ffffffff", "f4"),
-            ({}, "?"),
-        ],
-    )
-    def test_nonsense(self, value: Any, dtype: str) -> None:
-        with pytest.raises(BadMetadata, match="fill value"):
-            metadata.fill_value(value, np.dtype(dtype))
-
-
-def zip_folder(folder: Path, path: Path, method: int = zipfile.ZIP_STORED) -> None:
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                archive.write(file, file.relative_to(folder).as_posix())
-
-
-class TestZip:
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        path = tmp_path / "x.zarr"
-        group = zarr.open_group(path, mode="w")
-        for dtype in ("uint8", "float32"):
-            fill(group, dtype, dtype, chunks=(5, 4, 4), shards=(10, 12, 4))
-        fill(group, "separate", "int16", chunks=(5, 4, 4))
-        old = zarr.open_group(path / "old", mode="w", zarr_format=2)
-        fill(old, "order", "int16", chunks=(5, 9, 4), order="F", compressors=None)
-        old.attrs["note"] = "kept"
-        return path
-
-    def test_stored_members_are_read_directly(self, folder: Path, tmp_path: Path) -> None:
-        path = tmp_path / "x.zip"
-        zip_folder(folder, path)
-        with ooc.open_store(folder) as expected, ooc.open_store(path) as store:
-            assert dict(store.arrays) == dict(expected.arrays)
-            for name, info in store.arrays.items():
-                assert info.reader == "direct"
-                check_equal(store, name, expected[name].read(0, 23))
-
-    def test_deflated_members_are_left_to_the_library(self, folder: Path, tmp_path: Path) -> None:
-        path = tmp_path / "x.zarr.zip"
-        zip_folder(folder, path, zipfile.ZIP_DEFLATED)
-        with ooc.open_store(folder) as expected, ooc.open_store(path) as store:
-            assert list(store.arrays) == list(expected.arrays)
-            for name, info in store.arrays.items():
-                # Where no chunk was written there is none to unpack.
-                assert info.reader == ("direct" if name.endswith("none") else "library")
-                check_equal(store, name, expected[name].read(0, 23))
-            assert "deflate" in store.arrays["uint8/holes"].reason
-
-    def test_last_of_several_entries_counts(self, tmp_path: Path) -> None:
-        path = tmp_path / "grown.zarr.zip"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # zipfile, of names that are there twice
-            with zarr.storage.ZipStore(path, mode="w") as target:
-                array = zarr.create_array(target, shape=(10, 4), chunks=(10, 4), dtype="f4")
-                array[...] = 1
-                array.append(np.full((10, 4), 2, "f4"))
-                array.append(np.full((10, 4), 3, "f4"))
-                array[:10] = 9
-        with ooc.open_store(path) as store:
-            check_equal(
-                store, "grown", np.repeat(np.array([[9], [2], [3]], "f4"), 10, axis=0).repeat(4, axis=1)
-            )
-
-    def test_folder_zipped_with_its_name(self, folder: Path, tmp_path: Path) -> None:
-        shutil.make_archive(str(tmp_path / "whole"), "zip", tmp_path, "x.zarr")
-        with ooc.open_store(tmp_path / "whole.zip") as store, ooc.open_store(folder) as expected:
-            assert list(store.arrays) == [f"x.zarr/{name}" for name in expected.arrays]
-            check_equal(store, "x.zarr/separate/holes", expected["separate/holes"].read(0, 23))
-
-    def test_data_in_front_of_the_archive(self, folder: Path, tmp_path: Path) -> None:
-        path = tmp_path / "x.zip"
-        zip_folder(folder, path)
-        # zipfile corrects the offsets of archives that something was put before.
-        path.write_bytes(b"PK\x03\x04" + bytes(96) + path.read_bytes())
-        with ooc.open_store(folder) as expected, ooc.open_store(path) as store:
-            check_equal(store, "separate/holes", expected["separate/holes"].read(0, 23))
 
 
 class TestHierarchy:
@@ -723,26 +413,6 @@ class TestDamaged:
             assert np.array_equal(np.concatenate([batch.numpy() for batch in loader]), x)
             assert loader.counters is not None
             assert loader.counters.mapped_bytes == mapped
-
-
-def test_keys_are_looked_up_where_they_are_known() -> None:
-    assert Below.of("c/", "/", (7, 1, 1)) == Below(2, "0/0")
-    assert Below.of("", "/", (7, 3, 1)) == Below(2, "0")
-    assert Below.of("c/", "/", (1, 1, 1)) == Below(2, "0/0")
-    assert Below.of("c/", "/", (7, 3)) == Below.of("c/", "/", (7,)) == Below.of("", ".", (7, 1)) == Below()
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 30)), max_size=5),
-    st.sampled_from([Keys("c/", "/"), Keys("c.", "."), Keys("", "."), Keys("", "/")]),
-)
-def test_keys_give_back_their_indices(cells: list[tuple[int, int]], keys: Keys) -> None:
-    named = [keys.prefix + keys.separator.join(map(str, cell)) for cell in cells]
-    strays = ["zarr.json", "c", "0", "c/0", "0.0.0", "c/01/2", "c/1/-2", "c/1/2/3", "1/2/"]
-    strays = [stray for stray in strays if stray not in named]
-    which, found = keys.indices([*strays, *named], 2)
-    assert which.tolist() == list(range(len(strays), len(strays) + len(named)))
-    assert found.tolist() == [list(cell) for cell in cells]
 
 
 @settings(max_examples=25)
