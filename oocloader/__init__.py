@@ -4,8 +4,6 @@
 whose batches lie on the device, `convert` makes chunked stores of large `.npy` files.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

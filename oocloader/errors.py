@@ -4,8 +4,6 @@
 (True, True)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

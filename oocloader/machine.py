@@ -5,8 +5,6 @@ nothing: https://docs.kernel.org/admin-guide/cgroup-v2.html and, for version 1, 
 scheduler/sched-bwc.html there.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """Paths as users write and count them: `~` is their home, a URL is none, and 2 comes before 10."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Sizes in bytes: of rows, as users write them, and as they are shown to people."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -5,8 +5,6 @@ each for the commands: `convert` (its options are in `convert_options`, those th
 `spec`), `inspect`, `verify` and `demo_command`, which runs `demo`; `named_values` parses NAME=VALUE.
 """
 
-from __future__ import annotations
-
 from oocloader.cli.app import main
 
 __all__ = ["main"]

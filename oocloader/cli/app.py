@@ -1,7 +1,5 @@
 """The command program: parse, call, print, exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

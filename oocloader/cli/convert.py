@@ -1,7 +1,5 @@
 """`oocloader convert`."""
 
-from __future__ import annotations
-
 import json
 
 import typer

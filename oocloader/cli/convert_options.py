@@ -1,7 +1,5 @@
 """The options of `oocloader convert`, as the types of its arguments."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`oocloader demo`."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

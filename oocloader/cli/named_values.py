@@ -1,7 +1,5 @@
 """NAME=VALUE on the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """What a data spec says, as arguments of a command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

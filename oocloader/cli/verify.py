@@ -1,7 +1,5 @@
 """`oocloader verify`."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

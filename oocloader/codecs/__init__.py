@@ -1,7 +1,5 @@
 """Stored bytes of a chunk to decoded bytes: chains of decoders, built from a store's metadata."""
 
-from __future__ import annotations
-
 from oocloader.codecs.chain import Chain, CodecError, NoChain, scratch
 
 __all__ = ["Chain", "CodecError", "NoChain", "scratch"]

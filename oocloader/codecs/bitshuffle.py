@@ -1,7 +1,5 @@
 """Bitshuffle, HDF5 filter 32008: bits of equal weight together, block by block, compressed or not."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field

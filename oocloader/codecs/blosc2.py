@@ -6,8 +6,6 @@ hdf5plugin, which reads one thread at a time, whole chunks came at 0.18 to 0.98 
 0.78: three shapes, uint8 and float32, lz4 and zstd, one thread, medians of nine in turns.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import struct

@@ -1,7 +1,5 @@
 """A chain of decoders: the stored bytes of one chunk become its decoded bytes in `out`."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Checksums stored before or after the data: verified, then cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

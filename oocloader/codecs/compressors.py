@@ -5,8 +5,6 @@ its libdeflate was 1.2 to 1.3 times as fast as zlib-ng and 1.6 to 5 times as fas
 trusts in a stream, and reads beyond where it is damaged, is checked before it is called.
 """
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import struct

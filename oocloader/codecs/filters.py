@@ -1,7 +1,5 @@
 """Transformations of array elements: shuffles of bytes, differences, scales, packed bits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

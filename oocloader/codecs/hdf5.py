@@ -1,7 +1,5 @@
 """From an HDF5 filter pipeline to a chain of decoders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The functions of imagecodecs that steps are built from, loaded one library at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

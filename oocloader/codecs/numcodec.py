@@ -1,7 +1,5 @@
 """The steps that undo codecs of numcodecs, which both formats of Zarr use."""
 
-from __future__ import annotations
-
 import lzma
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Conversion: a source that `open_store` opens becomes a chunked HDF5 or Zarr store."""
 
-from __future__ import annotations
-
 from oocloader.conversion.convert_report import ConvertReport
 from oocloader.conversion.run import convert
 from oocloader.conversion.verification import VerifyReport, verify

@@ -1,7 +1,5 @@
 """What the arrays of the new store are called."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

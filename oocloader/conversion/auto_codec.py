@@ -1,7 +1,5 @@
 """Which codec to use where the user leaves it open: candidates are tried on a sample of the rows."""
 
-from __future__ import annotations
-
 import timeit
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Values in another dtype, and the check that they survive it."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

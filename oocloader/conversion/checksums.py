@@ -1,7 +1,5 @@
 """Chunks with a checksum behind them that every reader verifies: crc32c in Zarr, fletcher32 in HDF5."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import google_crc32c

@@ -1,7 +1,5 @@
 """How many rows a chunk takes, and a shard: pure arithmetic."""
 
-from __future__ import annotations
-
 import math
 
 from oocloader.conversion.encode import Codec, Format

@@ -1,7 +1,5 @@
 """What a conversion did, in numbers and in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows on their way to the new store: what is copied, read one way or another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol, SupportsIndex
 

@@ -1,7 +1,5 @@
 """Where the chunks of a new store go: runs of bytes of its files, which any thread may put there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

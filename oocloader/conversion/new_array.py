@@ -1,7 +1,5 @@
 """The arrays of the new store, decided from those of the source: which rows, of which dtype, by which way."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

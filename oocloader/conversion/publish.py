@@ -1,7 +1,5 @@
 """Makes a new store appear under its name only when it is complete and on the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """Reads a new store back before it gets its name: shapes, dtypes, size, and a sample of the values or all."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 

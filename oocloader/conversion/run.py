@@ -1,7 +1,5 @@
 """The whole of a conversion: plan, write aside, check, sync, publish."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

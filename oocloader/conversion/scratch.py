@@ -1,7 +1,5 @@
 """Rows laid aside in a file without a name, which is gone with the process, however that ends."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import threading

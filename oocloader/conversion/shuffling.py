@@ -5,8 +5,6 @@ fits in memory; buckets are regions of a temporary file. The second reads bucket
 rows in their new order. Each byte of the source is read once, written once and read once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future
 

@@ -1,7 +1,5 @@
 """Where the chunks of one array of a new store go, whatever its format."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The source opened, and the rows that are copied from it, with whatever lies between both."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

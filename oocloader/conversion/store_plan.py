@@ -1,7 +1,5 @@
 """What a conversion will write, decided before anything is written: pure arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -7,8 +7,6 @@ run of rows is one run of bytes in every box there. Each byte of the source is r
 read once more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

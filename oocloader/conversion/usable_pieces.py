@@ -1,7 +1,5 @@
 """What of broken-off work can be relied on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 

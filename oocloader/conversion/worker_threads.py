@@ -1,7 +1,5 @@
 """Calls that threads carry out, and their results in order."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -1,7 +1,5 @@
 """The place where a new store grows: beside its destination, locked, and kept where work was broken off."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Writes the chunks of a new store, beginning with those that are not finished yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

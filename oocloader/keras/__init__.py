@@ -6,8 +6,6 @@ The way through: `backup_and_restore` is the callback that counts steps and deci
 `sigterm` the signal that is put off until they are saved. `epoch_report` is the other callback.
 """
 
-from __future__ import annotations
-
 from oocloader.keras.backup_and_restore import BackupAndRestore
 from oocloader.keras.epoch_report import EpochReport
 

@@ -1,7 +1,5 @@
 """`BackupAndRestore`: training that is killed and goes on as if it had not been."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os

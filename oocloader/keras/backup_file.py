@@ -1,7 +1,5 @@
 """A backup: facts and arrays in one file that is written atomically."""
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

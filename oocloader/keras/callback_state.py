@@ -1,7 +1,5 @@
 """What other callbacks have to remember, as JSON and arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

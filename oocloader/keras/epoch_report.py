@@ -1,7 +1,5 @@
 """`EpochReport`: a line an epoch on how fast the rows came, and what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

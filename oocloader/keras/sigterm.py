@@ -1,7 +1,5 @@
 """SIGTERM put off until there is something to hand over."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The variables of a model in training as arrays, and back."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Mapping, Sequence

@@ -11,8 +11,6 @@
 - `loader`: the Loader
 """
 
-from __future__ import annotations
-
 from oocloader.loader.data_spec import DataSpec
 from oocloader.loader.loader import Loader
 from oocloader.loader.plan import Plan

@@ -4,8 +4,6 @@ The two tables of options below are all there is to know of them here: the check
 `Loader` and `convert` are given follow from them. To add an option is to add its line.
 """
 
-from __future__ import annotations
-
 import functools
 import glob
 import inspect

@@ -1,7 +1,5 @@
 """What is wrong with a table that a user wrote: each mistake with its place, in words."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """What it takes to shuffle single rows: arrays that can be read row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

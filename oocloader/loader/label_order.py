@@ -1,7 +1,5 @@
 """Whether labels are stored in order, found out from a few of them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from oocloader.errors import OocloaderError

@@ -1,7 +1,5 @@
 """The arrays that a loader reads, which of their rows, and what these cost."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

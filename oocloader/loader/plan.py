@@ -1,7 +1,5 @@
 """What a loader is going to do and what that takes, added up before anything is read or allocated."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

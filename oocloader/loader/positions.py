@@ -1,7 +1,5 @@
 """Where the passes of a loader begin, and how far the last one came."""
 
-from __future__ import annotations
-
 import threading
 
 from oocloader.errors import StateError

@@ -1,7 +1,5 @@
 """Loaders in their process: closed before it exits, refused in its forked children."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

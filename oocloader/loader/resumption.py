@@ -1,7 +1,5 @@
 """States of a loader: given for where its passes are, and gone on from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

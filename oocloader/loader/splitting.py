@@ -1,7 +1,5 @@
 """Two sets of rows from one: to train on, and held out."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A state names what makes the order of rows, in words, so that a loader of other 
 it and say which of them differs. It never has a path or a time in it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -8,8 +8,6 @@
 - `mixing`: how well windows mix
 """
 
-from __future__ import annotations
-
 from oocloader.memory.alignment import BLOCK, LIGHT, Column, chunk_alignment
 from oocloader.memory.budget import DeviceMemory, Sizes, choose, device_share, host_share
 from oocloader.memory.cost import Cost, banded_cost, merged_ranges, row_count

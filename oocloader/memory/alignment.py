@@ -1,7 +1,5 @@
 """What the arrays of an element cost by row, and where their rows are cut into blocks and windows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

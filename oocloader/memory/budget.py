@@ -4,8 +4,6 @@ What was measured (free memory) decides how many windows are read ahead, and may
 window that fits: it never changes the order of rows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

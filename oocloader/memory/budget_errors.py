@@ -1,7 +1,5 @@
 """Whether a budget has room for what it should hold, and what would do where it has not."""
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import replace
 

@@ -16,8 +16,6 @@ entropy `-sum(j/b * log(j/b))` is a sum over classes, its mean needs nothing but
 The figure is `H(window)` over `H(all rows)`, the mean over where stretches begin, which each epoch draws.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ that the order of rows is the same on every machine, with any batch size and any
 of a budget is for windows, whatever the other half is for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal, Self
 

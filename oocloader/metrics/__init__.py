@@ -6,8 +6,6 @@
 - `report`: all of that, for people and as JSON
 """
 
-from __future__ import annotations
-
 from oocloader.metrics.bottleneck import PassContext
 from oocloader.metrics.counters import Counters, major_faults, peak_memory_bytes
 from oocloader.metrics.report import Report, make_report

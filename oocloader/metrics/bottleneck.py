@@ -1,7 +1,5 @@
 """What holds a pass up, and what would help: arithmetic on its times, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

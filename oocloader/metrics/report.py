@@ -1,7 +1,5 @@
 """Where the time of a pass went: in numbers, in one line, in words, and as a trace."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Events of a pass as a trace: the JSON that chrome://tracing and https://ui.perfetto.dev open."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

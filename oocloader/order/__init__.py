@@ -9,8 +9,6 @@
 - `resharding`: what is left of a pass that other shards began
 """
 
-from __future__ import annotations
-
 from oocloader.order.order import Order, RowSequence, RowSet, Shuffle, Window
 from oocloader.order.permutation import SPLIT, STORED, RandomPermutation, permutation
 from oocloader.order.resharding import History, Position, row_sequence

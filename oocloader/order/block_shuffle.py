@@ -1,7 +1,5 @@
 """Windows of blocks from all over the rows, and the part of them that a shard gets."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

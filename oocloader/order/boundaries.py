@@ -1,7 +1,5 @@
 """Where a set of rows is cut into blocks or windows, without a list of the cuts where one is not needed."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Sequence
 from typing import Protocol

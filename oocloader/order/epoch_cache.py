@@ -1,7 +1,5 @@
 """What takes a while to work out for an epoch, remembered for the latest ones."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections import deque

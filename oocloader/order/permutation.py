@@ -4,8 +4,6 @@ Random numbers are the raw output of Philox 4x64-10 (Salmon et al. 2011, "Parall
 easy as 1, 2, 3"), keyed by seed, epoch and stream: the stream does not change between NumPy versions.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cached_property
 

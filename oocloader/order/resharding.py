@@ -6,8 +6,6 @@ ones share. This can happen several times in one pass: `history` has the number 
 that each of them delivered, for every such time.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

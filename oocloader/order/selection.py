@@ -1,7 +1,5 @@
 """Which rows and which arrays: what a user names, checked and brought to one form."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

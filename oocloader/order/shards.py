@@ -4,8 +4,6 @@ All shards have the same number of batches, so that processes that train togethe
 that has run out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from oocloader.errors import SettingError

@@ -11,8 +11,6 @@
 - `class_weights`, `transform_seeds`: what a batch is weighted and augmented by
 """
 
-from __future__ import annotations
-
 from oocloader.pipeline.cache_option import CacheOption
 from oocloader.pipeline.cached_reader import CachedReader
 from oocloader.pipeline.class_weights import ClassWeights, class_weights

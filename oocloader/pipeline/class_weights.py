@@ -1,7 +1,5 @@
 """Weights by class: given, or balanced by how often each class occurs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A pass: one run through an epoch by one iterator, as host windows."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence

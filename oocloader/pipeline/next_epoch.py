@@ -1,7 +1,5 @@
 """The first windows of the next epoch, read while the last of this one is used."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref

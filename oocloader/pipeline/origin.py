@@ -1,7 +1,5 @@
 """What the rows of an array are made of, as text: another text where they may have changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The rows before the first that cannot be read, where reading a window has failed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np

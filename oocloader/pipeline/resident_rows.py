@@ -4,8 +4,6 @@ That does not change the order: it is the same windows of the same rows, gathere
 read.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Where decoded rows are held, by their place among those selected: in memory, or in a file."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -4,8 +4,6 @@ A stage is what crosses to the device in one span: whole batches (and at the end
 shorter one). Rows that do not fill a batch come first in the next stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

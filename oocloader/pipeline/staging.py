@@ -1,7 +1,5 @@
 """The windows of a stage into buffers: one of every array, and the jobs that fill them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal
 

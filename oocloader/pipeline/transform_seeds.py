@@ -1,7 +1,5 @@
 """The user's function of a batch, and the seed that it gets."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

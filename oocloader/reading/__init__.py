@@ -13,8 +13,6 @@
 - `boxes`: parts of an array that span some of every axis
 """
 
-from __future__ import annotations
-
 from oocloader.reading.boxes import (
     Box,
     BoxReader,

@@ -1,7 +1,5 @@
 """Boxes: parts of an array that span some of every axis, cut so that each is kept near itself."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

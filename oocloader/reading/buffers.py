@@ -5,8 +5,6 @@ later write into it. So whatever is handed out is either a pool buffer, refilled
 or a private mapping made for one window and dropped with it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import mmap

@@ -1,7 +1,5 @@
 """The chunks of one array: read from files, those that lie near each other with one call, and decoded."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

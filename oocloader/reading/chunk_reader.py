@@ -1,7 +1,5 @@
 """Chunks read as byte ranges of files and brought straight to their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

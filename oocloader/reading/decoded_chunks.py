@@ -1,7 +1,5 @@
 """Rows of chunks that have to be decoded, or put together: each chunk goes straight to its rows."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

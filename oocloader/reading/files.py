@@ -1,7 +1,5 @@
 """Reading byte ranges of a store's files, and noticing when one of them changed."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -1,7 +1,5 @@
 """Rows gathered from one array that holds all of them: memory, or mapped files."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Jobs: what threads carry out, in any order."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Sequence

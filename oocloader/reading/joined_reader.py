@@ -1,7 +1,5 @@
 """Rows of several stores, one behind the other."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Rows that another library reads."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Locks that a forked child can take, whoever held them in the parent."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Rows that lie in files as they are, as mappings of these files."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 

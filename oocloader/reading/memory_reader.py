@@ -1,7 +1,5 @@
 """Rows of an array in memory."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Linux keeps what it reads ahead of a sequential reader in large folios, and what
 read from the page cache afterwards, or touched in a mapping, 0.25 times as fast.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -10,8 +10,6 @@ fast as with all rows passing through; several blocks at once, hdf5-aligned shuf
 one block (of labels, which are few) at a time.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import time

@@ -1,7 +1,5 @@
 """What is said of chunks and rows that cannot be read: file, array, chunk, rows."""
 
-from __future__ import annotations
-
 import math
 from typing import TypeVar
 

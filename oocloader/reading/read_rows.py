@@ -1,7 +1,5 @@
 """Rows of a reader into a buffer at once, by several threads where there is much to read."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

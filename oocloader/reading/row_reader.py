@@ -4,8 +4,6 @@ A reader turns the spans of a window into jobs, which threads carry out in any o
 place in the buffer: reading, decoding and shuffling are one movement.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ In `tools/bench.py --only floor`, medians of 9 pairs: chunks of 16x16x16x3 are l
 by one where they are raw HDF5, and 1.07 times with LZ4.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

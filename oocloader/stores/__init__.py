@@ -6,8 +6,6 @@ several; `inspection` says what is in a store and what would be faster. The libr
 when a store of that format is opened, not before.
 """
 
-from __future__ import annotations
-
 from oocloader.stores.base import MEMBERS, ArrayInfo, Store, StoredArray, sparse_kind
 from oocloader.stores.inspection import ArrayReport, inspect_store
 from oocloader.stores.joined import side_by_side

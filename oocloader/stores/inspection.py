@@ -1,7 +1,5 @@
 """What is in a store, how it will be read, and whether its chunks suit batches of rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

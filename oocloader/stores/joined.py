@@ -1,7 +1,5 @@
 """Several stores seen as one: joined along the rows, or side by side."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os

@@ -1,7 +1,5 @@
 """`open_store`: what the user names becomes a store."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -11,8 +11,6 @@
 - `host_pipeline`: the same as an ordinary tf.data pipeline
 """
 
-from __future__ import annotations
-
 from oocloader.tfdata.batches import Batches, settle
 from oocloader.tfdata.dataset import LoaderDataset
 from oocloader.tfdata.device import expected, is_host, memory_nbytes, resolve

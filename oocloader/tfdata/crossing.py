@@ -1,7 +1,5 @@
 """Windows from NumPy to TensorFlow: to another device, or as tensors of the host where they lie."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

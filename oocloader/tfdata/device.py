@@ -1,7 +1,5 @@
 """Which device batches are delivered to, and its memory."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from oocloader.errors import SettingError

@@ -1,7 +1,5 @@
 """All rows on the device: read once, and gathered batch by batch by the number of each row."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import threading

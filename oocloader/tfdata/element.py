@@ -1,7 +1,5 @@
 """Arrays of a batch to an element, in one traced function: casts, weights by class, the transform."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import threading

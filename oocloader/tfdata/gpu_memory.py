@@ -1,7 +1,5 @@
 """The memory of a GPU, as NVIDIA's management library tells it: the only file that imports `pynvml`."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Windows of the host as an ordinary tf.data pipeline of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@
 they are in their place already. Batches are cut there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

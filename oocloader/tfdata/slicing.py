@@ -1,7 +1,5 @@
 """Windows cut into batches on their device."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Sequence

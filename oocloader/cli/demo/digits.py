@@ -1,7 +1,5 @@
 """Real handwritten digits, grown to any size by turning, shifting and noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

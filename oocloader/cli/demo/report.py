@@ -1,7 +1,5 @@
 """What the demo measured: a table for the terminal, a dict for programs, a plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

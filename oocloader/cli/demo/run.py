@@ -1,7 +1,5 @@
 """The demo from beginning to end."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One small convolutional model, trained from one store through the loader."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from dataclasses import dataclass

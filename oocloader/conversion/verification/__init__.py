@@ -1,7 +1,5 @@
 """Verification: whether a store holds what was written to it, or what another store holds."""
 
-from __future__ import annotations
-
 from oocloader.conversion.verification.run import verify
 from oocloader.conversion.verification.verify_report import VerifyReport
 

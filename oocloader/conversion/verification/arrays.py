@@ -1,7 +1,5 @@
 """Checks one array: against another, by its manifest, or by decoding all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Where two runs of rows differ, bit by bit."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from oocloader.conversion.verification.verify_report import Difference

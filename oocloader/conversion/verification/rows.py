@@ -1,7 +1,5 @@
 """Rows of a store, piece by piece, with the chunks named that cannot be read or are not what they were."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The whole of a verification: a store alone, or against another."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

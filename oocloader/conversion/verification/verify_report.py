@@ -1,7 +1,5 @@
 """What a verification found, in numbers and in lines."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 

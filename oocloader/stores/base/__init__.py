@@ -6,8 +6,6 @@ says when the values stored are not the values meant. `zipped` finds members of 
 that may lie in one.
 """
 
-from __future__ import annotations
-
 from oocloader.stores.base import zipped
 from oocloader.stores.base.attributes import packed_notice, plain
 from oocloader.stores.base.dtypes import LOADABLE, STRING_REMEDY, native, refusal

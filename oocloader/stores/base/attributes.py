@@ -1,7 +1,5 @@
 """Attributes as plain Python values, and what they say about the values stored."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Which dtypes and shapes have rows that TensorFlow can hold, and what to say of the others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The arrays of a hierarchy, collected on the way through its groups; sparse matrices are named as such."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any

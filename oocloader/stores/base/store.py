@@ -1,7 +1,5 @@
 """A store: its arrays by name, and what to say of a name that is none of theirs."""
 
-from __future__ import annotations
-
 import difflib
 import warnings
 from collections.abc import Callable, Iterable, Mapping

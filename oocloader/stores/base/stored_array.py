@@ -1,7 +1,5 @@
 """One array of a store: what is known of it, and its rows."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Where the members of a zip archive lie in it."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 import zlib

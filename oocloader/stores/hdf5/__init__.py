@@ -5,8 +5,6 @@ and `readers` decide how each is read; `chunks` makes the layout of one that is 
 chunk index that `btree` reads from the file, or h5py lists.
 """
 
-from __future__ import annotations
-
 from oocloader.stores.hdf5.store import open_hdf5
 
 __all__ = ["open_hdf5"]

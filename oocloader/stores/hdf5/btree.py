@@ -6,8 +6,6 @@ IV.A (object headers) and IV.A.2.i (data layout message). Whatever is not exactl
 to the library: `chunk_table` then returns None.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Where the chunks of an HDF5 dataset lie, as a `Layout`."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from array import array

@@ -1,7 +1,5 @@
 """Opening HDF5 files: why one cannot be opened, and when it may be opened again."""
 
-from __future__ import annotations
-
 import functools
 import io
 import os

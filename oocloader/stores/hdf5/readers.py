@@ -1,7 +1,5 @@
 """How an HDF5 dataset is read: chunk bytes from the file, by h5py, or not at all."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """HDF5 files: every dataset listed, and how each is read."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What an HDF5 dataset holds, and whether its stored bytes are NumPy's bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import h5py

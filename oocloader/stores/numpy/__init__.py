@@ -5,8 +5,6 @@ archive; `raw` is told what a header would say; `memory` has nothing to read. `f
 that are kept column by column; `inflate` reads members that are compressed.
 """
 
-from __future__ import annotations
-
 from oocloader.stores.numpy.fortran import FortranReader
 from oocloader.stores.numpy.memory import open_memory
 from oocloader.stores.numpy.npy import MAGIC, open_npy

@@ -4,8 +4,6 @@ In such a file the values of one element of the sample, for all rows, lie next t
 Some rows are a span out of every run, so they are read in bands of many rows.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Arrays in memory as a store."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from oocloader.errors import SettingError

@@ -1,7 +1,5 @@
 """`.npy` files: one array, one run of bytes behind a header."""
 
-from __future__ import annotations
-
 import ast
 import math
 import os

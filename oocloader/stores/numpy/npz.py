@@ -1,7 +1,5 @@
 """`.npz` files: a zip archive of `.npy` members, each an array."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Raw binary files: nothing but values, whose shape and dtype the user says."""
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Sequence

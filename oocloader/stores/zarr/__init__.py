@@ -5,8 +5,6 @@ among them; `metadata` is what one of them says of itself; `chunks` makes its la
 `library` asks zarr-python for the rows of the others.
 """
 
-from __future__ import annotations
-
 from oocloader.stores.zarr.store import open_zarr_folder, open_zarr_zip
 
 __all__ = ["open_zarr_folder", "open_zarr_zip"]

@@ -1,7 +1,5 @@
 """Where the chunks of a Zarr array lie, in files of their own or in shards, as a `Layout`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

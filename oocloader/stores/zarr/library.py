@@ -1,7 +1,5 @@
 """zarr-python as the reader of arrays whose chunks are not decoded here."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

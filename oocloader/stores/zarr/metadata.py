@@ -1,7 +1,5 @@
 """The metadata of one Zarr array, formats 2 and 3, checked. The formats: zarr-specs.readthedocs.io."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

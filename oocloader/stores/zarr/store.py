@@ -1,7 +1,5 @@
 """Zarr stores: every array listed, and how each is read. Consolidated metadata, often stale, is not used."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
