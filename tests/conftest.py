@@ -67,7 +67,10 @@ def make_store(tmp_path: Path) -> Callable[..., Numbered]:
     return make
 
 
-@pytest.fixture(params=KINDS)
-def any_store(request: pytest.FixtureRequest, make_store: Callable[..., Numbered]) -> Numbered:
-    """1000 rows of uint8 with int64 labels, in each kind of store; chunks of 64 and of 100 rows."""
-    return make_store(request.param)
+@pytest.fixture(scope="session", params=KINDS)
+def any_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Numbered:
+    """1000 rows of uint8 with int64 labels, in each kind of store; chunks of 64 and of 100 rows.
+
+    One for all tests, which must only read it.
+    """
+    return write_store(tmp_path_factory.mktemp(request.param), request.param)

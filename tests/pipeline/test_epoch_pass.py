@@ -116,7 +116,7 @@ def test_a_pass_from_a_batch_is_the_tail_of_the_pass(
     assert np.array_equal(rows_of(read_config, epoch, start=start), whole[start * batch_size :])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(
     window=st.integers(1, 300),
     batch_size=st.integers(2, 120),

@@ -19,7 +19,7 @@ from oocloader.reading.read_rows import read_rows
 from orders import pass_of
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(data=st.data())
 def test_any_layout_in_any_order(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 60))

@@ -65,7 +65,7 @@ def test_chunks_of_a_tile(
     assert Tiling(layout, most_nbytes=most_chunks * layout.chunk_nbytes).chunks == expected
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(data=st.data())
 def test_tiles_are_the_rows(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     chunk = tuple(data.draw(st.lists(st.integers(1, 3), max_size=3)))

@@ -197,6 +197,7 @@ def test_labels_are_counted_once_and_with_the_first_batch(make_store: Callable[.
         assert len(asked) - streamed < streamed
 
 
+@pytest.mark.slow
 def test_another_process_has_the_same_seeds() -> None:
     program = started(
         """
