@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
+import zarr.codecs
 
 import oocloader as ooc
 from numbered import rows_array
