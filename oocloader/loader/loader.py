@@ -94,7 +94,7 @@ class Loader(Resumable):
         Decoded rows are kept for later passes as they are read, in memory (within `host_memory`) or in a
         folder, there also for later runs, until the store changes.
     threads : int, default None
-        That read and decode. None: one a processor, at most eight.
+        That read and decode. None: one for each core that this process may use, at most eight.
     mmap : False, default None
         None: files of local file systems are mapped where that is faster; a file that another program
         shortens in that very moment ends the process (SIGBUS). False: files are only ever read.
