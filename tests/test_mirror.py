@@ -42,6 +42,7 @@ PENDING: frozenset[str] = frozenset(
 CROSSING = {
     "codecs/test_damage.py": "damaged chunks of every codec, in a process of its own that may crash",
     "conversion/test_destinations.py": "what may be written where, whatever writes it",
+    "conversion/test_resume.py": "conversions that are broken off, by whatever, and go on",
     "keras/test_fit.py": "fit, evaluate and predict with a Loader",
     "keras/test_soak.py": "trainings that are killed at random moments",
     "loader/test_going_on.py": "states of one Loader in another, through all that a state is made of",

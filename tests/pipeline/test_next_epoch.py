@@ -206,6 +206,7 @@ def test_close_ends_what_is_read() -> None:
     go_on = threading.Event()
     inner = passes.reader.jobs
     rest = run(passes, 0, 9)
+    assert eventually(lambda: len(passes.reader.read) == 10)
 
     def slow(spans: Sequence[RowSpan], target: Target) -> list[Job]:
         def wait() -> None:
