@@ -7,7 +7,6 @@ written by all threads at once: a file system takes them faster from several.
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -51,9 +50,7 @@ def copy_array(
     """
     places = _PlacesInOrder(sink, first_piece, plan.piece_chunks)
     # More than threads: whoever is ahead of the others goes on with another.
-    free: queue.SimpleQueue[_PieceBuffer] = queue.SimpleQueue()
-    for _ in range(plan.buffers):
-        free.put(_PieceBuffer(plan, encode))
+    free = [_PieceBuffer(plan, encode) for _ in range(plan.buffers)]
     stopped, closed = threading.Event(), threading.Event()
 
     def carry(piece: int) -> list[FinishedPiece | BaseException]:
@@ -61,7 +58,7 @@ def copy_array(
 
         An error ends what is returned, so that those before it count.
         """
-        buffer = free.get()  # never waits: no more pieces are under way than there are buffers
+        buffer = free.pop()  # there is one: no more pieces are under way than there are buffers
         buffer.read(source, piece)
         check_source()
         buffer.encode(stopped)
@@ -73,7 +70,7 @@ def copy_array(
                 if not put(placement.extents, ready.data, stopped=closed.is_set):
                     break
                 written.append(ready.finished(array, placement))
-                free.put(ready)
+                free.append(ready)  # next in turn, since its memory is in the cache
         except BaseException as error:
             if not written:
                 raise

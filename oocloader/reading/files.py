@@ -80,8 +80,11 @@ class FileReader:
             # interpreter, and waits for it.
             file = self._descriptor(index)
             path = self._files.path(index)
+            end = int(self._files.size[index])
             for offset, nbytes in ranges:
-                self._fetcher.want(file.fd, path, offset, nbytes)
+                # What a damaged table of chunks claims to lie behind the end would be advised for minutes.
+                if offset < end:
+                    self._fetcher.want(file.fd, path, offset, min(nbytes, end - offset))
         except (OSError, ClosedError):
             pass
 

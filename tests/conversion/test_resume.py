@@ -688,11 +688,8 @@ def finished_in(work: Path) -> set[tuple[str, int]]:
     """The pieces that the journal of a killed conversion calls finished."""
     if not (work / "journal").exists():
         return set()
-    fd = os.open(work / "journal", os.O_RDWR)
-    try:
-        begun = Journal(os.dup(fd)).read()
-    finally:
-        os.close(fd)
+    with contextlib.closing(Journal(os.open(work / "journal", os.O_RDWR))) as journal:
+        begun = journal.read()
     return {("xy"[piece.array], piece.piece) for piece in begun.finished} if begun else set()
 
 
