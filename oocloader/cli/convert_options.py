@@ -32,16 +32,12 @@ Codec = Annotated[
 ]
 _CHUNK_ROWS = "near 8 MiB, at most a thousandth of the rows, at least 64 KiB"
 ChunkRows = Annotated[
-    int | None,
-    typer.Option(show_default=_CHUNK_ROWS, help="Rows of a chunk, which is read as one."),
+    int | None, typer.Option(show_default=_CHUNK_ROWS, help="Rows of a chunk, which is read as one.")
 ]
 Shards = Annotated[
-    str,
-    typer.Option(metavar="auto|none|ROWS", help="Rows of a Zarr shard; auto: shards, not over 64 files."),
+    str, typer.Option(metavar="auto|none|ROWS", help="Rows of a Zarr shard; auto: shards, not over 64 files.")
 ]
-ZarrFormat = Annotated[
-    int, typer.Option(metavar="2|3", help="Format of a .zarr; 2 for programs that read no other.")
-]
+ZarrFormat = Annotated[int, typer.Option(metavar="2|3", help="Format of a .zarr; 2 for older programs.")]
 ForMemory = Annotated[
     str | None,
     _optional(metavar="SIZE", help="Chunks are a 1024th of this memory of the device, such as 8GiB."),
@@ -57,9 +53,7 @@ Dtype = Annotated[
         help="Convert to this dtype, or fail where a value would not survive; of a raw file: its dtype.",
     ),
 ]
-Lossy = Annotated[
-    bool, typer.Option("--lossy", help="With --dtype: values may be rounded, but stay in range.")
-]
+Lossy = Annotated[bool, typer.Option("--lossy", help="With --dtype: values may be rounded, in range.")]
 Axis = Annotated[
     list[str] | None,
     typer.Option(metavar="[NAME=]N", show_default="0", help="The axis that becomes the rows."),
@@ -73,21 +67,15 @@ ShuffleIndex = Annotated[
     str | None,
     _optional(metavar="NAME", help="With --shuffle: add an array of this name, where each row came from."),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing destination, once the new store is complete.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, at the very end.")]
 Spec = Annotated[
-    Path | None,
-    _optional(metavar="FILE", help="A data spec (TOML) whose [convert] says all but flags."),
+    Path | None, _optional(metavar="FILE", help="A data spec (TOML) whose [convert] says all but flags.")
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with the same conversion, or begin it where there is none.")
 ]
 Verify = Annotated[
-    str,
-    typer.Option(metavar="sample|full|none", help="How much is compared with the source, bit by bit."),
+    str, typer.Option(metavar="sample|full|none", help="How much is compared with the source, bit by bit.")
 ]
-Checksum = Annotated[
-    bool, typer.Option("--checksum", help="With every chunk a checksum: crc32c in Zarr, fletcher32 in HDF5.")
-]
+Checksum = Annotated[bool, typer.Option("--checksum", help="crc32c or fletcher32 with every chunk.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]

@@ -127,10 +127,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         super().set_model(model)
         for callback in self._callbacks:
             if getattr(callback, "model", None) is not model:
-                raise SettingError(
-                    f"{type(callback).__name__} was handed to BackupAndRestore, so fit needs it too, and "
-                    "before it: callbacks=[early_stopping, ..., backup]"
-                )
+                what = f"{type(callback).__name__} was handed to BackupAndRestore, so fit needs it too"
+                raise SettingError(f"{what}, and before it: callbacks=[early_stopping, ..., backup]")
 
     def on_train_begin(self, logs: Any = None) -> None:
         backup_file.prepare(self._backup_dir)
@@ -160,10 +158,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             expected, backup = restored
             self.model._initial_epoch = None
             if epoch != expected:
-                raise SettingError(
-                    f"{self._backup_dir}: the backup goes on with epoch {expected}, but fit begins with "
-                    f"epoch {epoch}; leave out initial_epoch=, or use another folder"
-                )
+                what = f"{self._backup_dir}: the backup goes on with epoch {expected}, but fit begins with"
+                raise SettingError(f"{what} epoch {epoch}; leave out initial_epoch=, or use another folder")
             if self._first_step:
                 # What a schedule has just set for the beginning of this epoch was in force already.
                 variables.assign(self.model, variables.variables_of(self.model), backup.arrays)
@@ -200,10 +196,9 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             self.model.stop_training = False
         stopped = bool(self.model.stop_training)
         if self._done == self._first_step:
-            raise SettingError(
-                f"epoch {epoch} had no batch: with steps_per_epoch, give fit a dataset without end, "
-                f"loader.dataset(epochs=None); the backup in {self._backup_dir} can then go on"
-            )
+            what = f"epoch {epoch} had no batch: with steps_per_epoch, give fit a dataset without end,"
+            remedy = f"loader.dataset(epochs=None); the backup in {self._backup_dir} can then go on"
+            raise SettingError(f"{what} {remedy}")
         broken_off = stopped and not self._over
         if not broken_off:
             self._finish_epoch()
@@ -242,10 +237,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             # Someone else may have had a pass in between, so the loader is asked whenever one begins.
             self._position = DataPosition(self._next_pass + begun - 1 + at_start, self._position.batches)
         if self._loader.epoch <= self._position.epoch - at_start:
-            raise SettingError(
-                "fit trains on batches that the loader of BackupAndRestore did not deliver; give both the "
-                "same loader, and the dataset no cache()"
-            )
+            what = "fit trains on batches that the loader of BackupAndRestore did not deliver"
+            raise SettingError(f"{what}; give both the same loader, and the dataset no cache()")
 
     def _next_position(self) -> DataPosition:
         """Where the next pass of the loader starts: in the middle, where the user has loaded a state."""
@@ -331,15 +324,13 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self._restored = epoch, backup
         self.model._initial_epoch = epoch
         if epoch >= self._epochs:
+            what = "oocloader: the training in %s is complete: its model is restored, and no epoch trained"
             logger.warning(
-                "oocloader: the training in %s is complete: its model is restored, and no epoch trained; "
-                "ask for more epochs, or remove the folder to train anew",
-                self._backup_dir,
+                f"{what}; ask for more epochs, or remove the folder to train anew", self._backup_dir
             )
         else:
-            logger.info(
-                "oocloader: going on with batch %d of epoch %d, from %s", self._first_step, epoch, where
-            )
+            what = "oocloader: going on with batch %d of epoch %d, from %s"
+            logger.info(what, self._first_step, epoch, where)
 
     def _check_lengths(self, facts: Mapping[str, Any], where: str) -> None:
         """Raise `SettingError` where the middle of an epoch or a pass would be elsewhere now."""
@@ -348,7 +339,6 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             ("a pass", facts["position"][1], facts["pass"], len(self._loader)),
         ):
             if at and saved != now:
-                raise SettingError(
-                    f"{where}: was saved after {at} of {saved} batches of {part}, which now has {now}; "
-                    "give the same batch_size and steps_per_epoch, or use another folder"
-                )
+                what = f"{where}: was saved after {at} of {saved} batches of {part}, which now has {now}"
+                remedy = "give the same batch_size and steps_per_epoch, or use another folder"
+                raise SettingError(f"{what}; {remedy}")

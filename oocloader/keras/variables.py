@@ -50,10 +50,9 @@ def build(model: Any, element_spec: Any, where: str) -> None:
             with _scope(model):
                 model(keras.tree.map_structure(_row_of_zeros, sample))
         except Exception as error:
-            raise SettingError(
-                f"{where}: the model has no variables yet to restore into, and cannot be called on a sample "
-                f"of the loader ({type(error).__name__}); call it on a batch before fit"
-            ) from error
+            what = f"{where}: the model has no variables yet to restore into, and cannot be called on"
+            loaded = f"a sample of the loader ({type(error).__name__})"
+            raise SettingError(f"{what} {loaded}; call it on a batch before fit") from error
     if model.optimizer is not None and not model.optimizer.built:
         with _scope(model):
             model.optimizer.build(model.trainable_variables)

@@ -4,14 +4,9 @@ from typing import Any
 
 import numpy as np
 
-STRING_REMEDY = (
-    "write the labels as integer codes instead, such as those of np.unique(labels, return_inverse=True)"
-)
-
-LOADABLE = frozenset(
-    np.dtype(code).newbyteorder("=")
-    for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
-)
+STRING_REMEDY = "write the labels as integer codes, such as those of np.unique(labels, return_inverse=True)"
+_CODES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+LOADABLE = frozenset(map(np.dtype, _CODES))
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:

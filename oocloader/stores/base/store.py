@@ -63,12 +63,10 @@ class Store(AbstractContextManager["Store", None]):
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.path = path
-        self.stored: Mapping[str, StoredArray] = MappingProxyType(
-            {array.info.name: array for array in arrays}
-        )
-        self.arrays: Mapping[str, ArrayInfo] = MappingProxyType(
-            {name: array.info for name, array in self.stored.items()}
-        )
+        by_name = {array.info.name: array for array in arrays}
+        infos = {name: array.info for name, array in by_name.items()}
+        self.stored: Mapping[str, StoredArray] = MappingProxyType(by_name)
+        self.arrays: Mapping[str, ArrayInfo] = MappingProxyType(infos)
         self.scales = frozenset(scales)
         self.hidden: Mapping[str, str] = MappingProxyType(dict(hidden or {}))
         self._on_close = on_close

@@ -32,17 +32,14 @@ def open_for_reading(path: str) -> tuple[h5py.File, bool]:
         why = str(error)
         swmr = _OPEN_FOR_WRITING in why
         # Read-only and network file systems that cannot lock: nobody can write there under a lock either.
-        if not swmr and (_LOCKED not in why or _held_by_writer(error)):
+        written = "errno = 11" in why or isinstance(error, BlockingIOError)
+        if not swmr and (_LOCKED not in why or written):
             raise _cannot_open(path, error) from error
         options = {"libver": "latest", "swmr": True, "locking": "best-effort"} if swmr else {"locking": False}
         try:
             return h5py.File(path, "r", **options), swmr
         except OSError as second:
             raise _cannot_open(path, error if swmr else second) from second
-
-
-def _held_by_writer(error: OSError) -> bool:
-    return "errno = 11" in str(error) or isinstance(error, BlockingIOError)
 
 
 def _refuse_open_here(path: str) -> None:

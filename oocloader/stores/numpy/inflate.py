@@ -73,9 +73,8 @@ class InflatedBytes:
         at_most = min(at_most, self._spacing - at.out % self._spacing, _OUTPUT_NBYTES)
         data = b""
         while not data:
-            piece = os.pread(
-                fd, min(_INPUT_NBYTES, self._member.compress_size - at.taken), self._offset + at.taken
-            )
+            left = self._member.compress_size - at.taken
+            piece = os.pread(fd, min(_INPUT_NBYTES, left), self._offset + at.taken)
             try:
                 data = at.decompressor.decompress(piece, at_most)
             except zlib.error as error:

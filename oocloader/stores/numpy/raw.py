@@ -29,10 +29,8 @@ def raw_shape(shape: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         numbers = ()
     if not numbers or any(n < 1 for n in numbers[1:]) or (numbers[0] < 1 and numbers[0] != -1):
-        raise SettingError(
-            f"shape: expected whole numbers of at least 1 such as 1000,64,64 (the first may be -1: as many"
-            f" rows as the file has), got {shape!r}"
-        )
+        what = "shape: expected whole numbers of at least 1 such as 1000,64,64 (the first may be -1: as many"
+        raise SettingError(f"{what} rows as the file has), got {shape!r}")
     return numbers
 
 
@@ -50,9 +48,9 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
         with open(path, "rb") as stream:
             head = stream.read(8)
         files = Files.of(path)
+    except StoreError:
+        raise
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise StoreError(f"{path}: cannot be read: {error.strerror}", file=path) from error
     kind = next((kind for magic, kind in _KNOWN.items() if head.startswith(magic)), None)
     if kind is not None:
@@ -64,11 +62,9 @@ def open_raw(path: str, shape: Sequence[int], dtype: np.dtype) -> Store:
     name = os.path.splitext(os.path.basename(path))[0]
     if size != rows * row_nbytes or rows == 0:
         expected = f"a multiple of {row_nbytes:,}" if shape[0] == -1 else f"{rows * row_nbytes:,}"
-        raise DataError(
-            f"{path}: has {size:,} bytes, but {expected} are expected for {dtype} {tuple(shape)};"
-            " check shape and dtype (a header in front has to be cut off first)",
-            file=path,
-        )
+        what = f"{path}: has {size:,} bytes, but {expected} are expected for {dtype} {tuple(shape)}"
+        remedy = "check shape and dtype (a header in front has to be cut off first)"
+        raise DataError(f"{what}; {remedy}", file=path)
     info = described(name, whole, dtype, stored_nbytes=size)
     header = Header(whole, dtype, fortran=False, nbytes=0)
     array = StoredArray(info, lambda: direct_reader(name, header, files, 0), store=path)

@@ -112,10 +112,8 @@ def _inside_shards(
         np.where(there, at.astype(np.int64) + begin, 0),
         np.where(there, stored.astype(np.int64), 0),
     )
-    return _Table(
-        sharding.chunk_shape,
-        *(_as_one_grid(column, outer, inside, grid_of(shape, sharding.chunk_shape)) for column in columns),
-    )
+    grid = grid_of(shape, sharding.chunk_shape)
+    return _Table(sharding.chunk_shape, *(_as_one_grid(column, outer, inside, grid) for column in columns))
 
 
 def _as_one_grid(
