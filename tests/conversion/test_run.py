@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import resource
 import signal
 import stat
 import subprocess
@@ -12,13 +10,11 @@ import sys
 import textwrap
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import h5py
-import hdf5plugin
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
@@ -27,43 +23,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numbered import rows_array
-from oocloader.conversion import convert, read_back, run, write
-from oocloader.conversion.copying import copy_array
-from oocloader.conversion.encode import encoder
-from oocloader.conversion.hdf5_writer import Hdf5Writer
+from oocloader.conversion import convert
 from oocloader.conversion.publish import remove
-from oocloader.errors import ChangedError, DataError, SettingError, StoreError, UnsupportedArrayError
+from oocloader.errors import DataError, SettingError, StoreError, UnsupportedArrayError
 from oocloader.stores import open_store
+from stored import bits, files_of, reference, same_bits
 
-assert hdf5plugin.FILTERS  # imported so that h5py, the reference here, decodes what it cannot by itself
-
-MIB = 1 << 20
 CODECS = ("none", "zstd", "gzip:1", "lz4", "blosc")
 DTYPES = ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
-
-
-def reference(path: Path, name: str = "") -> np.ndarray:
-    """An array of a store as h5py or zarr-python reads it; the only one where no name is given."""
-    if path.suffix == ".h5":
-        with h5py.File(path) as file:
-            return np.asarray(file[name or next(iter(file))][...])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
-        found: Any = zarr.open(path, mode="r")
-        return np.asarray(found[name][...] if name else found[...])
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def bits(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
-    """Random bits as values: NaNs of any payload, infinities, -0.0."""
-    rng = np.random.default_rng(seed)
-    if dtype == "?":
-        return rng.integers(0, 2, shape).astype(bool)
-    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.frombuffer(rng.bytes(nbytes), dtype).reshape(shape).copy()
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".zarr"])
@@ -155,38 +122,6 @@ def test_several_arrays_keep_their_names_and_order(tmp_path: Path, suffix: str) 
             assert list(file) == ["y", "x", "more"]
 
 
-def test_names_of_a_single_array(tmp_path: Path) -> None:
-    np.save(tmp_path / "photos.npy", np.arange(10))
-    (tmp_path / "parts").mkdir()
-    for part in (1, 2):
-        np.save(tmp_path / "parts" / f"{part}.npy", np.arange(5))
-    formats: list[Literal[2, 3]] = [2, 3]
-    for version in formats:
-        zarr.create_array(tmp_path / f"root{version}.zarr", data=np.arange(9), zarr_format=version)
-        group = zarr.create_group(tmp_path / f"group{version}.zarr", zarr_format=version)
-        group.create_array("inner", data=np.arange(9))
-    for number, (source, in_zarr, in_hdf5) in enumerate(
-        [
-            (tmp_path / "photos.npy", None, "photos"),
-            (np.arange(10), None, "array"),
-            ([np.arange(4), np.arange(6)], None, "array"),
-            ({"x": tmp_path / "photos.npy"}, "x", "x"),
-            (f"{tmp_path}/*.npy", None, "photos"),
-            (tmp_path / "parts", None, "parts"),
-            (tmp_path / "root2.zarr", None, "root2"),
-            (tmp_path / "root3.zarr", None, "root3"),
-            (tmp_path / "group2.zarr", "inner", "inner"),
-            (tmp_path / "group3.zarr", "inner", "inner"),
-        ]
-    ):
-        convert(source, tmp_path / f"{number}.zarr")
-        convert(source, tmp_path / f"{number}.h5")
-        root: Any = zarr.open(tmp_path / f"{number}.zarr", mode="r")
-        assert isinstance(root, zarr.Array) if in_zarr is None else list(root) == [in_zarr]
-        with h5py.File(tmp_path / f"{number}.h5") as file:
-            assert list(file) == [in_hdf5]
-
-
 @pytest.mark.parametrize("source", [".h5", ".zarr"])
 @pytest.mark.parametrize("destination", [".h5", ".zarr"])
 def test_from_store_to_store(tmp_path: Path, source: str, destination: str) -> None:
@@ -195,94 +130,6 @@ def test_from_store_to_store(tmp_path: Path, source: str, destination: str) -> N
     convert(tmp_path / f"in{source}", tmp_path / f"out{destination}", codec="lz4", chunk_rows=100)
     assert same_bits(reference(tmp_path / f"out{destination}", "x"), x)
     assert same_bits(reference(tmp_path / f"out{destination}", "y"), y)
-
-
-@pytest.mark.parametrize(
-    ("rows", "chunk_rows", "codec", "aligned"),
-    [
-        (1000, 300, "none", ["x", "y"]),
-        (50, 7, "zstd", ["x", "y"]),
-        # Of many chunks, those smaller than a page are not aligned: the gaps would be larger than the data.
-        (1000, 7, "none", ["x"]),
-        (20_000, 4, "none", ["x"]),
-    ],
-)
-def test_hdf5_data_is_aligned(
-    tmp_path: Path, rows: int, chunk_rows: int, codec: str, aligned: list[str]
-) -> None:
-    x = bits((rows, 40, 40), "u1")
-    convert({"x": x, "y": np.arange(rows)}, tmp_path / "out.h5", chunk_rows=chunk_rows, codec=codec)
-    with h5py.File(tmp_path / "out.h5") as file:
-        for name in aligned:
-            dataset = file[name].id
-            numbers = range(0, dataset.get_num_chunks(), 7)
-            assert not any(dataset.get_chunk_info(number).byte_offset % 4096 for number in numbers)
-    assert (tmp_path / "out.h5").stat().st_size < 1.3 * x.nbytes + MIB
-
-
-def test_hdf5_chunks_follow_each_other(tmp_path: Path) -> None:
-    convert(rows_array(4000, "uint8", sample_shape=(64, 64)), tmp_path / "out.h5")
-    with h5py.File(tmp_path / "out.h5") as file:
-        chunks = [
-            file["array"].id.get_chunk_info(number) for number in range(file["array"].id.get_num_chunks())
-        ]
-    assert len(chunks) == 250
-    # The table of chunks lies somewhere between them.
-    assert sum(b.byte_offset == a.byte_offset + a.size for a, b in itertools.pairwise(chunks)) >= 246
-
-
-def test_hdf5_says_how_it_is_packed(tmp_path: Path) -> None:
-    expected = {"zstd:3": "32015", "gzip:2": "gzip", "lz4": "32004", "blosc": "32001"}
-    for codec, number in expected.items():
-        path = tmp_path / f"{codec[:2]}.h5"
-        convert(np.arange(1000.0), path, codec=codec)
-        with h5py.File(path) as file:
-            # As h5py and hdf5plugin set it.
-            properties = file["array"].id.get_create_plist()
-            assert properties.get_nfilters() == 1
-            assert properties.get_filter(0)[1] == h5py.h5z.FLAG_OPTIONAL
-            assert list(file["array"]._filters) == [number]
-
-
-def files_of(folder: Path) -> list[str]:
-    return sorted(
-        os.path.relpath(os.path.join(parent, name), folder)
-        for parent, _, names in os.walk(folder)
-        for name in names
-    )
-
-
-def test_zarr_makes_few_files(tmp_path: Path) -> None:
-    x = rows_array(400_000, "uint8", sample_shape=(16,))
-    for chunk_rows, most in ((None, 36), (1, 36), (20_000, 36)):
-        path = tmp_path / f"{chunk_rows}.zarr"
-        convert({"x": x}, path, chunk_rows=chunk_rows)
-        assert len(files_of(path)) <= most
-        root: Any = zarr.open(path, mode="r")
-        found = root["x"]
-        rows = 1000 if chunk_rows == 1 else len(x)  # zarr-python takes its time over single rows
-        assert np.array_equal(found[-rows:], x[-rows:])
-        assert found.chunks[0] == (chunk_rows or 4096)
-        assert (found.shards is None) == (chunk_rows == 20_000)
-        with open_store(path) as store:
-            assert np.array_equal(store["x"].read(0, len(x)), x)
-
-
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("rows", [64, 65, 127, 128, 300, 301])
-def test_shards_of_any_filling(tmp_path: Path, codec: str, rows: int) -> None:
-    expected = bits((rows * 3 - 1, 7), "i4")
-    convert({"x": expected}, tmp_path / "out.zarr", chunk_rows=3, codec=codec)
-    assert same_bits(reference(tmp_path / "out.zarr", "x"), expected)
-    assert len(files_of(tmp_path / "out.zarr")) <= 67
-
-
-def test_zarr_keeps_every_value_apart_from_the_fill_value(tmp_path: Path) -> None:
-    nothing = np.zeros((500, 3), "f4")
-    nothing[:, 1] = -0.0
-    convert(nothing, tmp_path / "out.zarr", chunk_rows=100)
-    assert len(files_of(tmp_path / "out.zarr")) == 7  # every chunk is there, zero or not
-    assert same_bits(reference(tmp_path / "out.zarr"), nothing)
 
 
 def test_existing_destination(tmp_path: Path) -> None:
@@ -413,24 +260,6 @@ def test_bad_sources_are_refused_before_anything_is_written(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("out", {}, (".zarr, .h5 or .hdf5", "'none'")),
-        ("out.tfrecord", {}, (".zarr, .h5 or .hdf5", "'.tfrecord'")),
-        ("out.h5", {"codec": "zip"}, ("'zip' is unknown",)),
-        ("out.h5", {"chunk_rows": 0}, ("chunk_rows", "at least 1", "got 0")),
-        ("out.h5", {"chunk_rows": 2.5}, ("chunk_rows", "got 2.5")),
-        ("out.h5", {"chunk_rows": "8MiB"}, ("chunk_rows", "got '8MiB'")),
-    ],
-)
-def test_bad_settings(tmp_path: Path, name: str, options: dict[str, Any], words: tuple[str, ...]) -> None:
-    with pytest.raises(SettingError) as caught:
-        convert(np.arange(10), tmp_path / name, **options)
-    assert all(word in str(caught.value) for word in words)
-    assert os.listdir(tmp_path) == []
-
-
 def test_destination_must_be_a_path() -> None:
     with pytest.raises(SettingError, match="destination: expected a path, got 3"):
         convert(np.arange(10), 3)  # type: ignore[arg-type] # that is what is tested
@@ -442,89 +271,6 @@ def test_unwritable_destination(tmp_path: Path, suffix: str) -> None:
         convert(np.arange(10), f"/proc/out{suffix}")
     with pytest.raises(StoreError, match="does not exist; create it first"):
         convert(np.arange(10), tmp_path / "nowhere" / f"out{suffix}")
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-def test_source_that_shrinks_on_the_way(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / "in.npy", rows_array(3000, "float32", sample_shape=(64, 64)))
-
-    def copy_shrinking(source: Any, sink: Any, plan: Any, **options: Any) -> None:
-        os.truncate(tmp_path / "in.npy", os.path.getsize(tmp_path / "in.npy") // 2)
-        copy_array(source, sink, plan, **options)
-
-    monkeypatch.setattr(write, "copy_array", copy_shrinking)
-    with pytest.raises(ChangedError, match=r"in\.npy: the file changed while it was converted: .* again"):
-        convert(tmp_path / "in.npy", tmp_path / f"out{suffix}")
-    assert os.listdir(tmp_path) == ["in.npy"]
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize("damage", ["values", "truncated"])
-def test_damage_is_found_before_the_store_has_its_name(
-    tmp_path: Path, suffix: str, damage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x = rows_array(100, "float32")
-    convert(x + 1, tmp_path / f"out{suffix}")
-    before = reference(tmp_path / f"out{suffix}")
-    check_store = read_back.check_store
-
-    def check_damaged(path: str, *args: Any, **options: Any) -> None:
-        if os.path.isdir(path):
-            path_of_data = os.path.join(path, "c.0.0.0")
-        else:
-            path_of_data = path
-        with open(path_of_data, "r+b") as file:
-            if damage == "truncated":
-                file.truncate(os.path.getsize(path_of_data) - 9)
-            else:
-                content = file.read()
-                file.seek(content.rindex(np.float32(99).tobytes()))
-                file.write(np.float32(98).tobytes())
-        check_store(path, *args, **options)
-
-    monkeypatch.setattr(run, "check_store", check_damaged)
-    with pytest.raises(StoreError, match=rf"out\{suffix}: the new store was read back and is wrong"):
-        convert(x, tmp_path / f"out{suffix}", overwrite=True)
-    assert same_bits(reference(tmp_path / f"out{suffix}"), before)
-    assert os.listdir(tmp_path) == [f"out{suffix}"]
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize("chunk", [0, 5, 99])
-def test_a_thread_that_fails_ends_the_conversion(
-    tmp_path: Path, suffix: str, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing_encoder(*args: Any) -> Any:
-        encode, seen = encoder(*args), iter(range(1000))
-
-        def failing(raw: np.ndarray, out: np.ndarray) -> np.ndarray:
-            if next(seen) == chunk:
-                raise MemoryError
-            assert encode is not None
-            return encode(raw, out)
-
-        return failing
-
-    monkeypatch.setattr(write, "encoder", failing_encoder)
-    threads = threading.active_count()
-    with pytest.raises(MemoryError):
-        convert(rows_array(100, "uint8"), tmp_path / f"out{suffix}", codec="zstd", chunk_rows=1)
-    assert os.listdir(tmp_path) == []
-    assert threading.active_count() == threads
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_limit_on_file_size(tmp_path: Path, suffix: str, codec: str) -> None:
-    x = bits((3000, 8000), "u1")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
-    try:
-        with pytest.raises(StoreError, match=rf"out\{suffix}: no space: .*ulimit"):
-            convert(x, tmp_path / f"out{suffix}", codec=codec)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.fixture
@@ -580,51 +326,6 @@ def _convert_at_once(destination: Path) -> None:
     ways = ("another conversion is writing it", "someone else made it", "exists already")
     assert all(any(way in why for way in ways) for why in lost), lost
     assert same_bits(reference(destination), sources[won[0]])
-
-
-def test_report(tmp_path: Path) -> None:
-    report = convert({"x": np.zeros((1000, 125)), "y": np.zeros(1000)}, tmp_path / "out.zarr", codec="zstd:2")
-    assert (report.format, report.codec, report.arrays) == ("zarr", "zstd:2", ("x", "y"))
-    assert (report.rows, report.bytes_in) == (1000, 1_008_000)
-    assert report.bytes_out == sum(
-        (tmp_path / "out.zarr" / name).stat().st_size for name in files_of(tmp_path / "out.zarr")
-    )
-    assert report.ratio == report.bytes_in / report.bytes_out > 100
-    assert report.gb_per_s == report.bytes_in / report.seconds / 1e9
-    parts = (report.seconds_writing, report.seconds_checking, report.seconds_syncing)
-    assert report.seconds == pytest.approx(sum(parts))
-    line, *chosen = str(report).splitlines()
-    assert [choice.strip() for choice in chosen] == list(report.choices)
-    assert len(chosen) == 5
-    assert all(
-        word in line for word in (f"{tmp_path}/out.zarr", "1,000 rows", "984.4 KiB in", "zstd:2", "GB/s")
-    )
-    assert report.as_dict() == {
-        "destination": str(tmp_path / "out.zarr"),
-        "format": "zarr",
-        "codec": "zstd:2",
-        "arrays": ["x", "y"],
-        "rows": 1000,
-        "bytes_in": 1_008_000,
-        "bytes_out": report.bytes_out,
-        "bytes_resumed": 0,
-        "verify": "sample",
-        "choices": list(report.choices),
-        "ratio": report.ratio,
-        "seconds": report.seconds,
-        "seconds_writing": report.seconds_writing,
-        "seconds_checking": report.seconds_checking,
-        "seconds_syncing": report.seconds_syncing,
-        "gb_per_s": report.gb_per_s,
-    }
-
-
-def test_writer_is_not_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(Hdf5Writer, "_create", lambda self, array, plan: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        convert(np.arange(10), tmp_path / "out.h5")
-    assert len(os.listdir("/proc/self/fd")) == files
 
 
 _PEAK = """
@@ -714,15 +415,3 @@ def test_interruption_leaves_nothing_of_arrays_in_memory(tmp_path: Path, suffix:
     assert (out, err, process.returncode) == ("interrupted []\n", "", 0)
     assert os.listdir(tmp_path) == [destination.name]
     assert np.array_equal(reference(destination, "x"), np.arange(5))
-
-
-@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
-@pytest.mark.parametrize(
-    "name", ["a/../b", "..", ".", "/a", "a//b", "a/", "zarr.json", "g/.zarray", "a\0b", "a\udcffb"]
-)
-def test_names_that_no_array_can_have_are_refused_before_anything_is_written(
-    tmp_path: Path, name: str, suffix: str
-) -> None:
-    with pytest.raises(SettingError, match="cannot be the name of an array"):
-        convert({name: np.arange(10)}, tmp_path / f"out{suffix}")
-    assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,66 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocloader.conversion.chunking import default_chunk_rows
+from oocloader.conversion import convert, store_plan
 from oocloader.conversion.encode import Codec
 from oocloader.conversion.options import ConvertOptions
-from oocloader.conversion.read_back import sample
 from oocloader.conversion.store_plan import (
     ReadPlan,
-    StoredArrayPlan,
     check_rows,
     check_sources,
     make_plan,
 )
 from oocloader.errors import DataError, SettingError, UnsupportedArrayError
 from oocloader.stores import ArrayInfo
+from plans import planned, planned_store
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-
-def planned(
-    shape: tuple[int, ...],
-    dtype: str = "u1",
-    *,
-    to: Any = "zarr",
-    codec: str = "none",
-    chunk_rows: int | None = None,
-    reading: ReadPlan | None = None,
-    cores: int = 64,
-) -> StoredArrayPlan:
-    source = (ArrayInfo("x", shape, np.dtype(dtype)), reading or ReadPlan())
-    options = ConvertOptions(chunk_rows=chunk_rows)
-    plan = make_plan({"x": source}, options, store_format=to, codec=Codec.parse(codec), cores=cores)
-    return plan.arrays[0]
-
-
-@pytest.mark.parametrize(
-    ("rows", "row_nbytes", "chunk_rows"),
-    [
-        (10_000_000, 784, 9984),  # a thousandth of the rows, in whole pages
-        (100_000_000, 784, 10496),  # 8 MiB, in whole pages
-        (80_000, 12288, 80),
-        (400_000, 16, 4096),  # 64 KiB
-        (400_000, 17, 3856),  # 64 KiB and less than a row more
-        (3, 56 * 64 * 256, 1),
-        (1, 200_000, 1),
-        (50_000, 4, 16384),
-        (100, 4, 100),
-        (5, GIB, 1),
-        (10_000, 100 * MIB, 1),
-        (1, 1, 1),
-    ],
-)
-def test_default_chunk_rows(rows: int, row_nbytes: int, chunk_rows: int) -> None:
-    assert default_chunk_rows(rows, row_nbytes) == chunk_rows
-
-
-@given(rows=st.integers(1, 10**9), row_nbytes=st.integers(1, 10**9))
-def test_default_chunk_rule(rows: int, row_nbytes: int) -> None:
-    taken = default_chunk_rows(rows, row_nbytes)
-    assert 1 <= taken <= rows
-    assert taken * row_nbytes >= min(64 * KIB, rows * row_nbytes)
-    assert taken <= max(-(-64 * KIB // row_nbytes), min(rows // 1000, 8 * MIB // row_nbytes))
 
 
 @given(
@@ -95,47 +49,10 @@ def test_pieces_and_shards_are_whole_chunks(
         assert -(-rows // plan.shard_rows) <= 32 or plan.shard_rows * row_nbytes > GIB // 2
 
 
-def test_shards_only_where_there_would_be_many_files() -> None:
-    assert planned((64, 100), chunk_rows=1).shard_rows is None
-    assert planned((65, 100), chunk_rows=1).shard_rows == 3
-    assert planned((400_000, 16)).shard_rows == 4 * 4096
-    assert planned((400_000, 16), chunk_rows=1).shard_rows == 12_500
-    assert planned((1 << 20, MIB), chunk_rows=8).shard_rows == 1024  # a gibibyte each
-    assert planned((65, 100), chunk_rows=1, to="hdf5").shard_rows is None
-
-
 def test_pieces_follow_large_source_chunks() -> None:
     assert planned((10**6, 1024)).piece_rows == 2000
     assert planned((10**6, 1024), reading=ReadPlan(scattered=True)).piece_rows == 16_000
     assert planned((10**6, 1024), reading=ReadPlan(5000)).piece_rows == 20_000
-
-
-@pytest.mark.parametrize(
-    ("shape", "to", "codec", "chunk_rows", "words"),
-    [
-        ((5, GIB), "hdf5", "none", 5, ("4 GiB", "at most 3 rows", "5,368,709,120")),
-        ((5, GIB), "hdf5", "none", 4, ("4 GiB", "at most 3 rows")),
-        ((2, 5 * GIB), "hdf5", "none", None, ("4 GiB", "a row alone takes 5,368,709,120", ".zarr")),
-        ((5, GIB), "zarr", "lz4", 2, ("lz4", "2,113,929,216", "at most 1 rows")),
-        ((5, GIB), "zarr", "blosc", 2, ("blosc", "2,147,483,631", "at most 1 rows")),
-        ((2, 3 * GIB), "zarr", "blosc", None, ("blosc", "a row alone", "zstd")),
-    ],
-)
-def test_chunks_over_a_limit_are_refused(
-    shape: tuple[int, ...], to: str, codec: str, chunk_rows: int | None, words: tuple[str, ...]
-) -> None:
-    with pytest.raises(SettingError) as caught:
-        planned(shape, to=to, codec=codec, chunk_rows=chunk_rows)
-    assert all(word in str(caught.value) for word in (*words, "'x'"))
-    assert "\n" not in str(caught.value)
-
-
-def test_chunks_at_a_limit_are_taken() -> None:
-    assert planned((5, GIB), to="hdf5", chunk_rows=3).chunk_nbytes == 3 * GIB
-    assert planned((5, GIB), to="hdf5").chunk_rows == 1
-    assert planned((5, GIB), to="zarr", chunk_rows=5).chunk_rows == 5
-    assert planned((5, GIB), to="zarr", codec="lz4").chunk_rows == 1
-    assert planned((3, 10), chunk_rows=100).chunk_rows == 3
 
 
 def test_threads_fit_into_memory() -> None:
@@ -179,21 +96,51 @@ def test_needed_room_is_known_where_nothing_is_compressed() -> None:
         assert (plan.nbytes, plan.rows) == (4000, 10)
 
 
-@given(rows=st.integers(1, 5000), row_nbytes=st.integers(1, 3 * MIB), chunk_rows=st.integers(1, 5000))
-def test_sample_spans_the_array(rows: int, row_nbytes: int, chunk_rows: int) -> None:
-    plan = planned((rows, row_nbytes), chunk_rows=chunk_rows)
-    runs = list(sample(plan))
-    assert 1 <= len(runs) <= 8
-    assert runs[-1][1] == rows
-    assert all(0 <= start < stop <= rows for start, stop in runs)
-    assert all(before[0] < after[0] for before, after in itertools.pairwise(runs))
-    assert max((stop - start) * row_nbytes for start, stop in runs) <= max(MIB, row_nbytes)
-    if plan.chunks > 1:
-        assert runs[0][0] == 0
-
-
 def test_plan_sizes() -> None:
     plan = planned((10, 3, 2), "f4", chunk_rows=4)
     assert (plan.row_nbytes, plan.nbytes, plan.chunk_nbytes) == (24, 240, 96)
     assert (plan.chunks, plan.padded_nbytes, plan.chunk_shape) == (3, 288, (4, 3, 2))
     assert math.prod(plan.shape) * plan.dtype.itemsize == plan.nbytes
+
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shards": 7, "chunk_rows": 2}, ("7 rows", "chunks of 2", "a multiple")),
+        ({"shards": 10, "zarr_format": 2}, ("shards", "Zarr format 2")),
+        ({"shards": 10, "store_format": "hdf5"}, ("shards", "HDF5")),
+        ({"zarr_format": 2, "store_format": "hdf5"}, ("zarr_format", "HDF5")),
+    ],
+)
+def test_what_a_format_has_not(options: Any, words: tuple[str, ...]) -> None:
+    with pytest.raises(SettingError) as caught:
+        planned_store((100, 4), **options)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_no_flood_of_files() -> None:
+    rows = 400_000
+    assert planned_store((rows, 16)).arrays[0].files <= 36
+    assert planned_store((rows, 16), zarr_format=2).arrays[0].files <= 256
+    assert planned_store((rows, 16), shards="none").arrays[0].files <= 256
+    # Beyond chunks of 64 MiB they may be more.
+    large = planned_store((1 << 20, MIB), zarr_format=2).arrays[0]
+    assert large.chunk_nbytes == 64 * MIB
+    for options in ({"shards": "none"}, {"zarr_format": 2}):
+        flood = planned_store((rows, 16), chunk_rows=1, **options)
+        assert "400,000 files" in flood.warning
+        assert ("--shards" in flood.warning) == ("shards" in options)
+    assert planned_store((rows, 16), chunk_rows=1).warning == ""
+    assert planned_store((rows, 16), chunk_rows=1, store_format="hdf5").warning == ""
+
+
+def test_a_flood_that_was_asked_for_is_warned_of_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_plan, "_FILE_FLOOD", 100)
+    convert(np.zeros((100, 1), "u1"), tmp_path / "few.zarr", chunk_rows=1, shards="none")
+    with pytest.warns(UserWarning, match=r"o\.zarr: .* 101 files"):
+        convert(np.zeros((101, 1), "u1"), tmp_path / "o.zarr", chunk_rows=1, shards="none")
