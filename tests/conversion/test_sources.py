@@ -22,7 +22,7 @@ from oocloader.conversion import convert
 from oocloader.conversion.shuffling import order_of
 from oocloader.errors import DataError, SettingError, StoreError
 from oocloader.stores import open_store
-from spread import X, made, use_small_boxes
+from spread import X, use_small_boxes, written
 from stored import reference
 
 
@@ -50,7 +50,7 @@ KINDS = (
 @pytest.mark.parametrize("rows", [None, "1:3"])
 @pytest.mark.parametrize("seed", [None, 5])
 def test_rows_of_any_source(tmp_path: Path, kind: str, axis: int, rows: Any, seed: int | None) -> None:
-    convert(made(tmp_path, kind), tmp_path / "out.h5", axis=axis, rows=rows, shuffle=seed)
+    convert(written(tmp_path, kind), tmp_path / "out.h5", axis=axis, rows=rows, shuffle=seed)
     taken = slice(1, 3) if rows else slice(None)
     expected = np.moveaxis(X, axis, 0)[taken]
     if seed is not None:

@@ -11,7 +11,7 @@ import pytest
 from oocloader.conversion.transposing import TransposedRows, turn
 from oocloader.reading.boxes import Box
 from oocloader.stores import open_store
-from spread import SHAPE, X, made, use_small_boxes
+from spread import SHAPE, X, use_small_boxes, written
 
 
 def test_turning_a_matrix() -> None:
@@ -31,7 +31,7 @@ def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["fortran", "across", "npy"])
 def test_the_source_is_read_once(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.zeros(SHAPE, int)
-    with open_store(made(tmp_path, kind)) as store:
+    with open_store(written(tmp_path, kind)) as store:
         reader: Any = store[store.only_array()].reader
         original = type(reader).read_box
 

@@ -17,19 +17,12 @@ from hypothesis import strategies as st
 import oocloader as ooc
 from numbered import Numbered, rows_array
 from recorded import finished, ids_of, recorder, started
+from resumed import batches_of, loader_of
 
 pytestmark = pytest.mark.usefixtures("tf")
 
 ROWS = 500
 OPTIONS: dict[str, Any] = {"batch_size": 32, "seed": 7, "window": 120, "block": 8}
-
-
-def made(source: Any, **options: Any) -> ooc.Loader:
-    return ooc.Loader(source, "x", "y", **{**OPTIONS, **options})
-
-
-def batches_of(elements: Any) -> list[list[int]]:
-    return [ids_of([batch]) for batch in elements]
 
 
 def through_json(state: dict[str, Any]) -> dict[str, Any]:
@@ -49,11 +42,11 @@ def test_going_on_at_every_batch(
     options = {"shuffle": shuffle, "drop_remainder": drop_remainder}
     if shuffle == "global":
         options["block"] = None
-    with made(store.source, **options) as loader:
+    with loader_of(store.source, **options) as loader:
         whole = [batches_of(loader) for _ in range(3)]
     count = ROWS // 32 + (not drop_remainder)
     assert [len(epoch) for epoch in whole] == [count] * 3
-    with made(store.source, **options) as stopped:
+    with loader_of(store.source, **options) as stopped:
         stopped.epoch = 1
         batches = iter(stopped.dataset(epochs=1))
         for done in range(1, count + 1):
@@ -62,7 +55,7 @@ def test_going_on_at_every_batch(
             assert state == stopped.state_at(1, done)
             # Read by another number of threads, and never mapped.
             other = {"threads": 1 + done % 3, **({"mmap": False} if done % 2 else {})}
-            with made(store.source, **options, **other) as loader:
+            with loader_of(store.source, **options, **other) as loader:
                 loader.load_state_dict(state)
                 assert loader.state_dict() == state
                 assert len(loader) == len(loader.dataset()) == count
@@ -78,12 +71,12 @@ def test_going_on_at_every_batch(
 @pytest.mark.parametrize("through", ["for", "dataset", "pipeline"])
 def test_elsewhere(make_store: Callable[..., Numbered], device: str, through: str) -> None:
     store = make_store("zarr", ROWS)
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         whole = [batches_of(loader) for _ in range(2)]
         loader.epoch = 0
         list(itertools.islice(loader, 5))
         state = through_json(loader.state_dict())
-    with made(store.source, shuffle=True, device=device) as loader:
+    with loader_of(store.source, shuffle=True, device=device) as loader:
         loader.load_state_dict(state)
         dataset = loader.dataset()
         elements = {"for": loader, "dataset": dataset, "pipeline": dataset.map(lambda x, y: (x, y))}
@@ -95,34 +88,8 @@ def test_elsewhere(make_store: Callable[..., Numbered], device: str, through: st
             assert batches_of(elements[through]) == whole[1]
 
 
-def test_before_the_first_pass_it_is_where_the_next_starts(make_store: Callable[..., Numbered]) -> None:
-    with made(make_store("memory", ROWS).source, shuffle=True) as loader:
-        state = loader.state_dict()
-        assert (state["epoch"], state["batches"]) == (0, 0)
-        loader.epoch = 4
-        assert loader.state_dict() == {**state, "epoch": 4} == loader.state_at(4, 0)
-        batches = iter(loader)
-        # What is read ahead, or only asked for, is not delivered.
-        assert loader.state_dict() == {**state, "epoch": 4}
-        next(batches)
-        assert loader.state_dict() == {**state, "epoch": 4, "batches": 1}
-        del batches
-        # A pass that is given up is over: this one is the next.
-        next(iter(loader))
-        assert loader.state_dict() == {**state, "epoch": 5, "batches": 1}
-        loader.epoch = 2
-        assert loader.state_dict() == {**state, "epoch": 2}
-
-
-def test_a_whole_pass_is_the_begin_of_the_next(make_store: Callable[..., Numbered]) -> None:
-    with made(make_store("memory", ROWS).source) as loader:
-        for _ in loader:
-            pass
-        assert loader.state_dict() == loader.state_at(1, 0) == loader.state_at(0, len(loader))
-
-
 def test_the_pass_that_delivered_last(make_store: Callable[..., Numbered]) -> None:
-    with made(make_store("memory", ROWS).source, shuffle=True) as loader:
+    with loader_of(make_store("memory", ROWS).source, shuffle=True) as loader:
         one, other = iter(loader), iter(loader)
         for batches, epoch, done in ((one, 0, 1), (other, 1, 1), (other, 1, 2), (one, 0, 2)):
             next(batches)
@@ -132,7 +99,7 @@ def test_the_pass_that_delivered_last(make_store: Callable[..., Numbered]) -> No
 
 def test_an_iterator_over_many_passes(make_store: Callable[..., Numbered]) -> None:
     store = make_store("memory", ROWS)
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         whole = [batch for _ in range(4) for batch in batches_of(loader)]
         loader.epoch = 0
         batches = iter(loader.dataset(epochs=None))
@@ -147,7 +114,7 @@ def test_an_iterator_over_many_passes(make_store: Callable[..., Numbered]) -> No
 def test_another_process_goes_on(make_store: Callable[..., Numbered]) -> None:
     store = make_store("zarr", ROWS)
     options = {**OPTIONS, "shuffle": True}
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         whole = ids_of(loader)
         loader.epoch = 0
         list(itertools.islice(loader, 7))
@@ -207,7 +174,7 @@ def test_every_row_once_with_other_numbers_of_shards(
     seen: list[int] = []
     state: dict[str, Any] | None = None
     for turn, count in enumerate(counts):
-        loaders = [made(any_rows.source, shard=(index, count), **options) for index in range(count)]
+        loaders = [loader_of(any_rows.source, shard=(index, count), **options) for index in range(count)]
         states = []
         most = None if turn == len(counts) - 1 else data.draw(st.integers(1, 3))
         delivered = set()
@@ -236,10 +203,10 @@ def any_rows() -> Numbered:
 
 
 def test_counted_from_the_restart(any_rows: Numbered) -> None:
-    with made(any_rows.source, shard=(0, 2), shuffle=True) as loader:
+    with loader_of(any_rows.source, shard=(0, 2), shuffle=True) as loader:
         list(itertools.islice(loader, 3))
         state = loader.state_dict()
-    with made(any_rows.source, shuffle=True) as loader:
+    with loader_of(any_rows.source, shuffle=True) as loader:
         loader.load_state_dict(state)
         batches = iter(loader)
         next(batches)
@@ -254,155 +221,18 @@ def test_counted_from_the_restart(any_rows: Numbered) -> None:
 
 
 def test_fewer_rows_left_than_shards(any_rows: Numbered) -> None:
-    with made(any_rows.source, batch_size=498) as loader:
+    with loader_of(any_rows.source, batch_size=498) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with made(any_rows.source, batch_size=498, shard=(0, 4)) as loader:
+    with loader_of(any_rows.source, batch_size=498, shard=(0, 4)) as loader:
         with pytest.raises(ooc.SettingError, match="2 rows are too few for 4 shards"):
             loader.load_state_dict(state)
         assert loader.state_dict() == loader.state_at(0, 0)
 
 
-# -- block and window of the state
-
-
-def test_block_and_window_are_those_of_the_state(make_store: Callable[..., Numbered]) -> None:
-    """Another budget chooses others for itself."""
-    store = make_store("zarr", 2000, y_chunk_rows=64, sample_shape=(16, 16))
-    free = {"block": None, "window": None, "shuffle": True}
-    with made(store.source, **free, host_memory="64MiB") as loader:
-        whole = [batches_of(loader) for _ in range(2)]
-        loader.epoch = 0
-        list(itertools.islice(loader, 5))
-        state = loader.state_dict()
-    with made(store.source, **free, host_memory="1.5MiB", threads=1) as loader:
-        assert loader.sizes.window != state["window"]
-        # Also where TensorFlow has been told of the loader.
-        dataset = loader.dataset()
-        loader.load_state_dict(state)
-        assert (loader.sizes.block, loader.sizes.window) == (state["block"], state["window"])
-        assert loader.sizes.host_nbytes <= 1.5 * 2**20
-        assert batches_of(dataset) == whole[0][5:]
-        assert batches_of(dataset) == whole[1]
-        assert loader.state_dict()["window"] == state["window"]
-
-
-def test_a_window_that_does_not_fit_names_what_would(make_store: Callable[..., Numbered]) -> None:
-    store = make_store("zarr", 2000, y_chunk_rows=64, sample_shape=(16, 16))
-    free = {"block": None, "window": None, "shuffle": True}
-    with made(store.source, **free, host_memory="64MiB") as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    with made(store.source, **free, host_memory="640KiB", threads=1) as loader:
-        before = loader.sizes
-        with pytest.raises(ooc.SettingError) as caught:
-            loader.load_state_dict(state)
-        said = str(caught.value)
-        assert f"window={state['window']} and block={state['block']}" in said
-        assert "a smaller window" not in said
-        assert loader.sizes == before
-        needed = int(said.partition("at least host_memory=")[2])
-        ids_of(loader)
-    with made(store.source, **free, host_memory=needed, threads=1) as loader:
-        loader.load_state_dict(state)
-        assert loader.sizes.window == state["window"]
-        assert loader.sizes.host_nbytes <= needed
-
-
-def test_a_window_that_was_given_is_not_replaced(make_store: Callable[..., Numbered]) -> None:
-    store = make_store("zarr", ROWS)
-    with made(store.source, shuffle=True) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    told = "window=120, this loader has window=100"
-    with made(store.source, shuffle=True, window=100) as loader, pytest.raises(ooc.SettingError, match=told):
-        loader.load_state_dict(state)
-    with made(store.source, shuffle=True, window=None, block=None) as loader:
-        loader.load_state_dict(state)
-        assert (loader.sizes.block, loader.sizes.window) == (8, 120)
-
-
-# -- what is refused
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"seed": 8}, "seed=7, this loader has seed=8"),
-        ({"shuffle": False}, "shuffle='window', this loader has shuffle=False"),
-        ({"batch_size": 16}, "batch_size=32, this loader has batch_size=16"),
-        ({"drop_remainder": True}, "drop_remainder=False, this loader has drop_remainder=True"),
-        ({"rows": slice(0, 400)}, "rows 0:500, this loader has rows 0:400"),
-        ({"block": 10}, "block=8, this loader has block=10"),
-    ],
-    ids=str,
-)
-def test_other_settings_are_refused(
-    make_store: Callable[..., Numbered], options: dict[str, Any], told: str
-) -> None:
-    store = make_store("memory", ROWS)
-    with made(store.source, shuffle=True) as loader:
-        state = loader.state_at(0, 3)
-    with made(store.source, **{"shuffle": True, **options}) as loader:
-        with pytest.raises(ValueError, match=told) as caught:
-            loader.load_state_dict(state)
-        assert isinstance(caught.value, ooc.OocloaderError)
-        # It goes on as if nothing had happened.
-        assert loader.state_dict()["batches"] == 0
-        assert len(batches_of(loader)) == len(loader)
-
-
-def test_another_store_is_refused_and_a_copy_is_not(make_store: Callable[..., Numbered]) -> None:
-    with made(make_store("h5", ROWS).source) as loader:
-        state = loader.state_at(0, 3)
-    other = made(make_store("h5", ROWS, dtype="int16").source)
-    with other as loader, pytest.raises(ooc.DataError, match=r"x uint8 500x4x4, .* x int16 500x4x4"):
-        loader.load_state_dict(state)
-    with made(make_store("zarr", ROWS).source) as loader:
-        loader.load_state_dict(state)
-        assert loader.epoch == 0
-
-
-@pytest.mark.parametrize("state", [None, {}, {"epoch": 0}, "state"])
-def test_no_state(make_store: Callable[..., Numbered], state: Any) -> None:
-    store = make_store("memory", ROWS)
-    with made(store.source) as loader, pytest.raises(ooc.SettingError, match="state"):
-        loader.load_state_dict(state)
-
-
-def test_more_batches_than_there_are(make_store: Callable[..., Numbered]) -> None:
-    with made(make_store("memory", ROWS).source) as loader:
-        state = loader.state_at(0, 3)
-        with pytest.raises(ooc.SettingError, match="batches=17: pass 0 has 16 batches"):
-            loader.load_state_dict({**state, "batches": 17})
-        for epoch, batches, told in (
-            (0, 17, "batches=17: pass 0 has 16"),
-            (-1, 0, "epoch"),
-            (0, 1.5, "batches"),
-        ):
-            with pytest.raises(ooc.SettingError, match=told):
-                loader.state_at(epoch, batches)  # type: ignore[arg-type]  # that is refused
-
-
-def test_deliveries_of_a_pipeline_cannot_be_counted(make_store: Callable[..., Numbered]) -> None:
-    with made(make_store("memory", ROWS).source) as loader:
-        derived = loader.dataset().map(lambda x, y: (x, y))
-        state = loader.state_dict()
-        next(iter(derived))
-        with pytest.raises(ooc.StateError, match=r"BackupAndRestore"):
-            loader.state_dict()
-        assert loader.state_at(1, 2)["batches"] == 2
-        # The next pass is another matter, and so is a state that is loaded.
-        next(iter(loader))
-        assert loader.state_dict() == {**state, "epoch": 1, "batches": 1}
-        next(iter(derived))
-        loader.load_state_dict(state)
-        assert loader.state_dict() == state
-
-
 def test_a_pipeline_of_before_ends_early(make_store: Callable[..., Numbered]) -> None:
     """Its number of batches was announced before the position was known."""
-    with made(make_store("memory", ROWS).source) as loader:
+    with loader_of(make_store("memory", ROWS).source) as loader:
         derived = loader.dataset().map(lambda x, y: (x, y))
         assert int(derived.cardinality()) == 16
         loader.load_state_dict(loader.state_at(0, 14))
@@ -418,11 +248,11 @@ def test_a_pipeline_of_before_ends_early(make_store: Callable[..., Numbered]) ->
 def test_fit_goes_on_in_the_middle(make_store: Callable[..., Numbered]) -> None:
     """The first epoch is short; Keras says that it ran out of data unless told to stop there."""
     store = make_store("h5", 330)
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         whole = [ids_of(loader) for _ in range(3)]
         state = loader.state_at(0, 4)
     model = recorder()
-    with made(store.source, shuffle=True, device="/CPU:1") as loader:
+    with loader_of(store.source, shuffle=True, device="/CPU:1") as loader:
         loader.load_state_dict(state)
         with pytest.warns(UserWarning, match="ran out of data"):
             model.fit(loader.dataset(), epochs=3, verbose=0)
@@ -433,11 +263,11 @@ def test_fit_goes_on_in_the_middle(make_store: Callable[..., Numbered]) -> None:
 @pytest.mark.parametrize("compiled", [{"steps_per_execution": 4}, {"run_eagerly": True}], ids=str)
 def test_fit_goes_on_in_other_ways(make_store: Callable[..., Numbered], compiled: dict[str, Any]) -> None:
     store = make_store("h5", 330)
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         whole = [ids_of(loader) for _ in range(2)]
         state = loader.state_at(0, 4)
     model = recorder(**compiled)
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         loader.load_state_dict(state)
         with pytest.warns(UserWarning, match="ran out of data"):
             model.fit(loader.dataset(), epochs=2, verbose=0)
@@ -447,11 +277,11 @@ def test_fit_goes_on_in_other_ways(make_store: Callable[..., Numbered], compiled
 def test_fit_with_class_weight_goes_on(make_store: Callable[..., Numbered]) -> None:
     """Through a pipeline that is derived after the state was loaded."""
     store = make_store("h5", 330)
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         whole = [ids_of(loader) for _ in range(1)]
         state = loader.state_at(0, 4)
     model = recorder()
-    with made(store.source, shuffle=True) as loader:
+    with loader_of(store.source, shuffle=True) as loader:
         loader.load_state_dict(state)
         model.fit(loader.dataset(), verbose=0, class_weight=dict.fromkeys(range(330), 1.0), steps_per_epoch=7)
     assert model.trained == whole[0][4 * 32 :]
@@ -459,7 +289,7 @@ def test_fit_with_class_weight_goes_on(make_store: Callable[..., Numbered]) -> N
 
 def test_states_while_batches_are_taken(any_rows: Numbered) -> None:
     """From another thread, as a watchdog does it: always a whole one."""
-    with made(any_rows.source, shuffle=True) as loader:
+    with loader_of(any_rows.source, shuffle=True) as loader:
         states: list[dict[str, Any]] = []
         stop = threading.Event()
 

@@ -11,47 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numbered import rows_array
+from numbered import rows_array, write_npz
 from recorded import finished, started
 
 pytestmark = pytest.mark.alone
 
-ENDINGS = {
-    "a live device iterator": "batches = iter(loader.dataset()); next(batches)",
-    "a live pipeline": "batches = iter(loader.dataset().map(lambda x, y: x)); next(batches)",
-    "a live host iterator": (
-        "host = ooc.Loader(sys.argv[1], 'x', 'y', window=64); batches = iter(host); next(batches)"
-    ),
-    "an iterator never started": "batches = iter(loader.dataset())",
-    "two iterators": "one = iter(loader); two = iter(loader); next(one), next(two)",
-}
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lifecycle")
-    np.savez(folder / "data.npz", x=rows_array(5000), y=np.arange(5000))
-    return folder / "data.npz"
-
-
-def test_the_interpreter_ends(data: Path) -> None:
-    """Within two seconds, whatever is alive, with nothing said."""
-
-    def ending(code: str) -> tuple[int, str, float]:
-        program = started(
-            f"loader = ooc.Loader(sys.argv[1], 'x', 'y', window=64, device='/CPU:1')\n{code}\n"
-            "print(time.time(), flush=True)",
-            data,
-        )
-        returned, out, err = finished(program)
-        return returned, err, time.time() - float(out or "nan")
-
-    # No more at once than there are processors to expect: each is timed.
-    with ThreadPoolExecutor(2) as pool:
-        endings = dict(zip(ENDINGS, pool.map(ending, ENDINGS.values()), strict=True))
-    for name, (returned, err, took_s) in endings.items():
-        assert (name, returned, err) == (name, 0, "")
-        assert took_s < 15, name  # two seconds on a quiet machine
+    return write_npz(tmp_path_factory.mktemp("lifecycle"))
 
 
 @pytest.mark.parametrize("use", ["fit", "for"])
@@ -208,67 +176,3 @@ def test_whoever_keeps_every_batch_is_not_waited_for(tf: Any, tmp_path: Path, ke
         kept = dataset.cache() if keep == "cache" else dataset.shuffle(10_000)
         for _ in range(2):
             assert sorted(ids_of(kept)) == list(range(3000))
-
-
-def test_forked_children_are_refused_and_never_hang(data: Path) -> None:
-    program = started(
-        """
-        import signal, warnings
-        warnings.simplefilter("ignore")
-        loader = ooc.Loader(sys.argv[1], "x", "y", window=64)
-        next(iter(loader))
-        for what in ("parent's", "own"):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(30)
-                try:
-                    used = loader if what == "parent's" else ooc.Loader(sys.argv[1], "x", "y")
-                    next(iter(used))
-                except ooc.ClosedError as error:
-                    print(what, "refused", flush=True)
-                    os._exit(0)
-                os._exit(5)
-            assert os.waitpid(child, 0)[1] == 0, what
-        assert sum(len(y) for _, y in loader) == 5000
-        """,
-        data,
-    )
-    code, out, err = finished(program)
-    assert code == 0, err
-    assert out.splitlines() == ["parent's refused", "own refused"]
-
-
-def test_forked_children_collect_an_iterator_in_a_cycle(data: Path) -> None:
-    """What a thread of the parent had locked in that moment stays locked in the child."""
-    program = started(
-        """
-        import gc, signal, threading, warnings
-        warnings.simplefilter("ignore")
-        loader = ooc.Loader(sys.argv[1], "x", "y", window=64)
-        batches = iter(loader)
-        next(batches)
-        cycle = [batches]
-        cycle.append(cycle)
-        held, over = threading.Event(), threading.Event()
-
-        def hold(lock):
-            with lock:
-                held.set()
-                over.wait()
-
-        threading.Thread(target=hold, args=(batches._running[0]._prefetcher._changed,)).start()
-        held.wait()
-        child = os.fork()
-        if child == 0:
-            signal.alarm(20)
-            del batches, cycle
-            gc.collect()
-            os._exit(0)
-        over.set()
-        assert os.waitpid(child, 0)[1] == 0
-        assert sum(len(y) for _, y in batches) == 5000 - 32
-        """,
-        data,
-    )
-    code, _, err = finished(program)
-    assert code == 0, err

@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import oocloader as ooc
-from numbered import DTYPES, KINDS, Numbered, numbers_of, rows_array, write_store
-from recorded import device_of, eventually, finished, ids_of, our_threads, started
+from left_over import leaving_nothing
+from numbered import DTYPES, KINDS, Numbered, rows_array, write_store
+from recorded import device_of, finished, ids_of, started
 
 pytestmark = pytest.mark.usefixtures("tf")
 
@@ -31,26 +32,8 @@ ROWS = 1000
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    before = open_files()
-    yield
-    # Collecting takes longer than most tests, so only where something is left to collect.
-    if our_threads() or open_files() != before:
-        gc.collect()
-    assert eventually(lambda: not our_threads())
-    assert open_files() == before
-
-
-def open_files() -> list[str]:
-    """Files with data that this process has open."""
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:
-            continue  # the one that listed the others
-        if target.endswith((".npy", ".h5")) or ".zarr" in target:
-            found.append(target)
-    return sorted(found)
+    with leaving_nothing():
+        yield
 
 
 # -- every row once
@@ -459,130 +442,7 @@ def test_sharded_arrays(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(x.numpy(), expected[n.numpy()])
 
 
-# -- which rows
-
-CHOSEN = [
-    (slice(None), range(ROWS)),
-    (slice(100, 350), range(100, 350)),
-    (slice(-10, None), range(990, 1000)),
-    (slice(3, 900, 7), range(3, 900, 7)),
-    (slice(0, 5000), range(ROWS)),
-    (np.array([0, 1, 63, 64, 500, 999]), [0, 1, 63, 64, 500, 999]),
-    (np.arange(10, 20, dtype="u2"), range(10, 20)),
-    ([5], [5]),
-    (np.arange(ROWS) % 3 == 0, range(0, ROWS, 3)),
-    ((np.arange(ROWS) < 70).tolist(), range(70)),
-]
-
-
-@pytest.mark.parametrize(("rows", "expected"), CHOSEN, ids=range(len(CHOSEN)))
-def test_rows(any_store: Numbered, rows: Any, expected: Any) -> None:
-    shuffle = len(expected) % 3 == 0
-    with ooc.Loader(
-        any_store.source, "x", "y", rows=rows, shuffle=shuffle, batch_size=20, window=90
-    ) as loader:
-        assert len(loader) == -(-len(expected) // 20)
-        for elements in (loader, loader.dataset().map(lambda x, y: (x, y))):
-            ids = ids_of(elements)
-            assert (sorted(ids) if shuffle else ids) == list(expected)
-
-
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        (slice(None, None, -1), "must go upwards"),
-        (slice(5, 5), "selects no row"),
-        ([], "selects no row"),
-        (np.zeros(ROWS, bool), "selects no row"),
-        (np.ones(ROWS - 1, bool), "a mask of 999 values, but the arrays have 1000 rows"),
-        ([3, 3], r"sorted and unique: rows\[0\] is 3"),
-        ([5, 4], "sorted and unique"),
-        ([0, 1000], "rows 0 to 999"),
-        ([-1, 5], "rows 0 to 999"),
-        ([1.5], "must be integers"),
-        (np.zeros((2, 2), int), "one-dimensional"),
-        ("abc", "one-dimensional|must be integers"),
-        (7, "one-dimensional"),
-    ],
-)
-def test_bad_rows(make_store: Callable[..., Numbered], rows: Any, told: str) -> None:
-    with pytest.raises(ooc.OocloaderError, match=told) as caught:
-        ooc.Loader(make_store("h5").source, "x", rows=rows)
-    assert isinstance(caught.value, ValueError)
-    assert "\n" not in str(caught.value)
-
-
 # -- what cannot work is said before any work
-
-BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"batch_size": 0}, "batch_size=0 must be a whole number, at least 1"),
-    ({"batch_size": -3}, "batch_size=-3"),
-    ({"batch_size": 2.5}, "batch_size=2.5"),
-    ({"batch_size": "32"}, "batch_size='32'"),
-    ({"batch_size": True}, "batch_size=True"),
-    ({"batch_size": None}, "batch_size=None"),
-    ({"threads": 0}, "threads=0"),
-    ({"seed": -1}, "seed=-1"),
-    ({"seed": 2**64}, "seed=18446744073709551616"),
-    ({"shuffle": "global", "block": 5}, "block=5 means nothing"),
-    ({"shuffle": 3}, "shuffle=3"),
-    ({"window": 0}, "window=0 must be at least 1 row"),
-    ({"window": "many"}, "window='many'"),
-    ({"window": 1.5}, "window=1.5"),
-    ({"block": -1, "shuffle": True}, "block=-1"),
-    ({"host_memory": "lots"}, "host_memory='lots'"),
-    ({"host_memory": 0}, "host_memory=0"),
-    ({"host_memory": 100}, "host_memory=100 is too small"),
-    ({"device_memory": "1KiB"}, "device_memory=1024 is too small"),
-    ({"device": "/GPU:7"}, "device='/GPU:7' is not there; TensorFlow sees /CPU:0, /CPU:1"),
-    ({"device": 3}, "device=3"),
-    ({"dtype": "float33"}, "dtype='float33'"),
-    ({"dtype": "object"}, "dtype='object'"),
-    ({"dtype": "str"}, "dtype='str'"),
-    ({"scale": "big"}, "scale='big' must be a finite number"),
-    ({"offset": [1, 2]}, r"offset=\[1, 2\] must be a finite number"),
-    ({"dtype": "uint8", "scale": 2.0}, "scale"),
-    ({"dtype": {"z": "float32"}}, "dtype has the key 'z'; keys of this element are 'x', 'y'"),
-    ({"sample_weight": "y", "labels": None}, "sample_weight needs labels"),
-    ({"features": 5}, "features=5"),
-    ({"features": []}, "features="),
-    ({"features": {}}, "features="),
-    ({"labels": ["y", 3]}, "labels="),
-]
-
-
-@pytest.mark.parametrize(("options", "told"), BAD_OPTIONS, ids=[str(options) for options, _ in BAD_OPTIONS])
-def test_bad_options(make_store: Callable[..., Numbered], options: dict[str, Any], told: str) -> None:
-    store = make_store("h5")
-    with pytest.raises(ooc.SettingError, match=told) as caught:
-        ooc.Loader(store.source, **{"features": "x", "labels": "y", **options})
-    assert "\n" not in str(caught.value)
-    assert open_files() == []
-
-
-def test_a_budget_that_is_named_works(make_store: Callable[..., Numbered]) -> None:
-    store = make_store("h5")
-    for option in ("host_memory", "device_memory"):
-        small: dict[str, Any] = {option: 100}
-        with pytest.raises(ooc.SettingError, match=f"at least {option}=[0-9]+") as caught:
-            ooc.Loader(store.source, "x", "y", **small)
-        needed = int(str(caught.value).partition(f"at least {option}=")[2].partition(",")[0])
-        named: dict[str, Any] = {option: needed}
-        with ooc.Loader(store.source, "x", "y", **named) as loader:
-            assert ids_of(loader) == list(range(ROWS))
-
-
-def test_lengths_that_differ(tmp_path: Path) -> None:
-    path = tmp_path / "mismatch.h5"
-    with h5py.File(path, "w") as file:
-        file["x"], file["y"] = np.zeros((1000, 5), "f4"), np.arange(999)
-    for options in ({"features": "x", "labels": "y"}, {"features": ["x", "y"]}):
-        with pytest.raises(ooc.DataError) as caught:
-            ooc.Loader(path, **options)
-        message = str(caught.value)
-        assert f"'x' of {path} has 1000 rows, 'y' of {path} has 999" in message
-        assert "\n" not in message
-        assert len(message) < 400
 
 
 @pytest.mark.parametrize(
@@ -617,65 +477,7 @@ def test_bad_sources(tmp_path: Path, source: Any, kind: type[BaseException], tol
         assert source.rstrip("/") in str(caught.value)
 
 
-def test_an_unknown_array_lists_those_there_are(any_store: Numbered) -> None:
-    for options in ({"features": "z"}, {"features": "x", "labels": "z"}, {"features": ["x", "z"]}):
-        with pytest.raises(ooc.ArrayNotFoundError) as caught:
-            ooc.Loader(any_store.source, **options)
-        assert isinstance(caught.value, KeyError)
-        assert "has no array 'z'; it has 'x', 'y'" in str(caught.value)
-
-
-def test_without_features_there_must_be_one_array(make_store: Callable[..., Numbered]) -> None:
-    with pytest.raises(ooc.DataError, match="has several arrays: 'x', 'y'; name the one to load"):
-        ooc.Loader(make_store("h5").source)
-    with ooc.Loader(make_store("npy").source["x"]) as loader:
-        assert [n for x in loader for n in numbers_of(x)] == list(range(ROWS))
-    with ooc.Loader(rows_array(50)) as loader:
-        assert [n for x in loader for n in numbers_of(x)] == list(range(50))
-
-
 # -- its life
-
-
-def test_closed(any_store: Numbered) -> None:
-    with ooc.Loader(any_store.source, "x", "y", batch_size=10, window=10) as loader:
-        ds = loader.dataset()
-        batches, unused = iter(ds), iter(loader)
-        next(batches)
-    loader.close()
-    for use in (
-        lambda: next(batches),
-        lambda: next(unused),
-        lambda: iter(ds),
-        lambda: iter(loader),
-        loader.dataset,
-        lambda: loader.element_spec,
-    ):
-        with pytest.raises(ooc.ClosedError):
-            use()
-    assert our_threads() == []
-    assert open_files() == []
-    assert len(loader) == len(ds) == 100
-
-
-def test_an_open_store_is_left_open(any_store: Numbered) -> None:
-    with ooc.open_store(any_store.source) as store:
-        with ooc.Loader(store, "x", "y") as one, ooc.Loader(store, "x", "y", shuffle=True) as other:
-            assert ids_of(one) == list(range(ROWS))
-            assert sorted(ids_of(other)) == list(range(ROWS))
-        with pytest.raises(ooc.SettingError, match="batch_size"):
-            ooc.Loader(store, "x", batch_size=0)
-        with pytest.raises(ooc.ArrayNotFoundError):
-            ooc.Loader(store, "z")
-        assert numbers_of(store["x"].read(10, 20)) == list(range(10, 20))
-        loader = ooc.Loader(store, "x", "y", batch_size=10, window=10)
-        batches = iter(loader)
-        next(batches)
-    # Whoever closes the store under a loader is told so.
-    if not isinstance(any_store.source, dict) or isinstance(any_store.source["x"], str):
-        with pytest.raises(ooc.ClosedError, match="closed"):
-            ids_of([*loader, *loader])
-    loader.close()
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -709,52 +511,6 @@ def test_iterators_in_threads_of_their_own(make_store: Callable[..., Numbered], 
         # Every pass has its own number, whoever takes it.
         assert Counter(map(tuple, found)) == Counter(map(tuple, orders(store, 12)))
         assert loader.epoch == 12
-
-
-def test_nobody_has_to_keep_the_loader(make_store: Callable[..., Numbered]) -> None:
-    source = make_store("h5").source
-    seen = []
-    for x, y in ooc.Loader(source, "x", "y", window=64):
-        gc.collect()
-        seen += ids_of([(x, y)])
-    assert seen == list(range(ROWS))
-    ds = ooc.Loader(source, "x", "y").dataset()
-    gc.collect()
-    assert ids_of(ds) == list(range(ROWS))
-    batches = iter(ds)
-    del ds
-    gc.collect()
-    assert ids_of(batches) == list(range(ROWS))
-
-
-def test_a_loader_that_is_gone_leaves_nothing_open(make_store: Callable[..., Numbered]) -> None:
-    source = make_store("h5").source
-    loader = ooc.Loader(source, "x", "y")
-    ids_of(loader)
-    assert open_files() != []
-    del loader
-    gc.collect()
-    assert open_files() == []
-
-
-def test_fields_of_arrays_side_by_side(make_store: Callable[..., Numbered]) -> None:
-    """Features, labels and weights as dicts, from one store."""
-    store = make_store("zarr")
-    with ooc.Loader(
-        store.source,
-        {"image": "x", "again": "x"},
-        {"class": "y"},
-        sample_weight="y",
-        shuffle=True,
-        window=200,
-    ) as loader:
-        seen = []
-        for features, labels, weight in loader:
-            assert list(features) == ["image", "again"]
-            np.testing.assert_array_equal(features["image"], features["again"])
-            np.testing.assert_array_equal(labels["class"], weight)
-            seen += ids_of([(features["image"], labels["class"])])
-        assert sorted(seen) == list(range(ROWS))
 
 
 # -- errors while reading

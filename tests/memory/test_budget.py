@@ -12,32 +12,21 @@ from hypothesis import strategies as st
 from oocloader.errors import SettingError
 from oocloader.machine import available_host_memory
 from oocloader.memory.alignment import ORDERED_WINDOW, Column
-from oocloader.memory.budget import Sizes, choose, host_share
-from oocloader.memory.window_size import LARGEST_WINDOW, SHUFFLED_WINDOW, RequestedRows, SizingInputs
+from oocloader.memory.budget import host_share
+from oocloader.memory.window_size import LARGEST_WINDOW, SHUFFLED_WINDOW
 from oocloader.sizes import MIB
-
-IMAGES = Column("x", 12288, 12288, 256, 8 * MIB, row_access=False)
-LABELS = Column("y", 8, 8, 5000, 1 * MIB, row_access=False)
-RAW = Column("x", 12288, 12288, None, MIB // 2, row_access=True)
-
-
-def sizes(rows: int, *columns: Column, **options: Any) -> Sizes:
-    chosen: dict[str, Any] = {
-        "batch_size": 128,
-        "shuffle": True,
-        "threads": 2,
-        "free_host_memory": 8192 * MIB,
-    }
-    requests = {name: RequestedRows.parse(name, options.get(name)) for name in ("block", "window")}
-    return choose(SizingInputs(rows=rows, columns=columns, **{**chosen, **options, **requests}))
-
-
-def column(
-    row_nbytes: int, chunk_rows: int | None, *, access: bool = False, chunk_origins: tuple[int, ...] = (0,)
-) -> Column:
-    return Column(
-        "x", row_nbytes, row_nbytes, chunk_rows, 1000, row_access=access, chunk_origins=chunk_origins
-    )
+from sizing import (
+    IMAGES,
+    LABELS,
+    MEASURED,
+    RAW,
+    Request,
+    accepted,
+    column,
+    named,
+    requests,
+    sizes,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,55 +64,6 @@ def test_small_data_is_one_window() -> None:
     assert sizes(1, IMAGES, batch_size=1).window == 1
 
 
-@st.composite
-def columns(draw: st.DrawFn) -> Column:
-    row_nbytes = draw(st.sampled_from([1, 8, 100, 3000, 12288, 1_000_000]))
-    access = draw(st.booleans())
-    return Column(
-        "x",
-        row_nbytes,
-        row_nbytes * draw(st.sampled_from([1, 2, 4])),
-        draw(st.integers(1, 3000)) if not access else draw(st.none() | st.integers(1, 3000)),
-        draw(st.integers(0, 4 * MIB)),
-        row_access=access,
-        chunk_origins=draw(st.sampled_from([(0,), (0, 700)])),
-    )
-
-
-# Far more than any of these needs, as most machines have it, or rather little.
-MEASURED = st.just(1 << 50) | st.integers(1, 4096 * MIB)
-BUDGETS = st.none() | st.integers(1, 64 * MIB) | st.integers(1, 4096 * MIB)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> tuple[int, list[Column], dict[str, Any]]:
-    return (
-        draw(st.integers(1, 2_000_000)),
-        draw(st.lists(columns(), min_size=1, max_size=3)),
-        {
-            "batch_size": draw(st.integers(1, 4096)),
-            "shuffle": draw(st.booleans()),
-            "block": draw(st.none() | st.integers(1, 5000)),
-            "window": draw(st.none() | st.integers(1, 5000)),
-            "host_memory": draw(BUDGETS),
-            "device_memory": draw(BUDGETS),
-            "threads": draw(st.integers(1, 16)),
-            "free_host_memory": draw(MEASURED),
-            "cached_nbytes": draw(st.just(0) | st.integers(0, 64 * MIB)),
-        },
-    )
-
-
-Request = tuple[int, list[Column], dict[str, Any]]
-
-
-def accepted(rows: int, columns: list[Column], options: dict[str, Any]) -> Sizes | None:
-    try:
-        return sizes(rows, *columns, **options)
-    except SettingError:
-        return None
-
-
 @given(request=requests())
 def test_written_budgets_are_kept(request: Request) -> None:
     rows, columns, options = request
@@ -148,69 +88,6 @@ def test_written_budgets_are_kept(request: Request) -> None:
     assert found.device.windows == 3 * staged
     assert found.device.batches == 2 * options["batch_size"] * sum(c.delivered_row_nbytes for c in columns)
     assert found.device_nbytes == found.device.windows + found.device.batches
-
-
-@given(request=requests(), data=st.data())
-def test_a_refusal_names_the_smallest_budget_that_works(request: Request, data: st.DataObject) -> None:
-    """Exactly that works, and so does any more; a byte less does not."""
-    rows, columns, options = request
-    options["free_host_memory"] = 1 << 50
-    for option in ("host_memory", "device_memory"):
-        other = "device_memory" if option == "host_memory" else "host_memory"
-        options = {**options, other: None, option: 1}
-        with pytest.raises(
-            SettingError, match=rf"^{option}=1 is too small (for windows of|to leave half of it to windows)"
-        ) as caught:
-            sizes(rows, *columns, **options)
-        needed = named(caught.value, option)
-        found = accepted(rows, columns, {**options, option: needed})
-        assert found is not None
-        assert getattr(found, option.replace("memory", "nbytes")) <= needed
-        assert accepted(rows, columns, {**options, option: needed - 1}) is None
-        more = data.draw(st.integers(needed, 2 * needed) | st.integers(needed, needed + 4096))
-        assert accepted(rows, columns, {**options, option: more}) is not None
-
-
-def named(error: BaseException, option: str) -> int:
-    """The budget that an error says would work."""
-    return int(str(error).partition(f"give at least {option}=")[2].split(",")[0])
-
-
-@given(request=requests(), device=st.booleans(), given=st.integers(1, 256 * MIB))
-def test_a_measured_budget_names_what_would_work(request: Request, device: bool, given: int) -> None:
-    rows, columns, options = request
-    option = "device_memory" if device else "host_memory"
-    free = {"free_host_memory": 1 << 50, f"free_{option}": given}
-    options = {**options, "host_memory": None, "device_memory": None, **free}
-    found = accepted(rows, columns, options)
-    if found is None:
-        with pytest.raises(SettingError, match=rf"bytes of {option}, more than the {given} bytes ") as caught:
-            sizes(rows, *columns, **options)
-        needed = named(caught.value, option)
-        assert accepted(rows, columns, {**options, option: needed}) is not None
-        assert accepted(rows, columns, {**options, option: needed - 1}) is None
-        named_window = str(caught.value).partition(", or window=")[2]
-        if named_window:
-            assert accepted(rows, columns, {**options, "window": int(named_window)}) is not None
-    else:
-        assert getattr(found, option.replace("memory", "nbytes")) <= given
-        written = sizes(rows, *columns, **{**options, f"free_{option}": 1 << 50})
-        assert (found.block, found.window) == (written.block, written.window)
-
-
-@given(batch_size=st.integers(1, 4096), chunk_rows=st.integers(1, 500), part=st.floats(0.5, 1))
-def test_a_window_that_is_named_fits(batch_size: int, chunk_rows: int, part: float) -> None:
-    """Where batches take more than half, a window that somebody asks for may do."""
-    images = dataclasses.replace(IMAGES, chunk_rows=chunk_rows)
-    batches = 5 * batch_size * 12288
-    given = int(batches + 3 * chunk_rows * 12288 + part * batches)
-    try:
-        sizes(80_000, images, device_memory=given, batch_size=batch_size)
-    except SettingError as error:
-        window = int(str(error).partition(", or window=")[2])
-        assert sizes(80_000, images, device_memory=given, batch_size=batch_size, window=window)
-    else:
-        assert given >= 2 * batches
 
 
 @given(request=requests(), data=st.data())
@@ -271,85 +148,6 @@ def test_memory_decides_how_far_to_read_ahead() -> None:
         return sizes(80_000, RAW, window=1365, free_host_memory=nbytes).prefetch_windows
 
     assert [prefetch_windows(nbytes) for nbytes in (37 * MIB, 40 * MIB, 60 * MIB, 4096 * MIB)] == [1, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("columns", "options", "message"),
-    [
-        (
-            [IMAGES],
-            {"host_memory": MIB},
-            (
-                "host_memory=1048576 is too small to leave half of it to windows: 11534336 bytes are needed "
-                "besides them: give at least host_memory=23068672, or convert to smaller chunks than 256 "
-                "rows (oocloader convert --chunk-rows)"
-            ),
-        ),
-        (
-            [IMAGES],
-            {"host_memory": 24 * MIB, "window": 1000},
-            (
-                "host_memory=25165824 is too small for windows of 1000 rows: give at least "
-                "host_memory=36110336, or window=512"
-            ),
-        ),
-        (
-            [IMAGES],
-            {"host_memory": MIB, "window": 1000},
-            (
-                "host_memory=1048576 is too small for windows of 1000 rows: give at least "
-                "host_memory=36110336, or a smaller window"
-            ),
-        ),
-        (
-            [RAW],
-            {"device_memory": MIB},
-            (
-                "device_memory=1048576 is too small to leave half of it to windows: 7864320 bytes are needed "
-                "besides them: give at least device_memory=15728640, or a smaller batch_size"
-            ),
-        ),
-        (
-            [RAW],
-            {"device_memory": 8 * MIB},
-            (
-                "device_memory=8388608 is too small to leave half of it to windows: 7864320 bytes are needed "
-                "besides them: give at least device_memory=15728640, or window=14"
-            ),
-        ),
-        (
-            [IMAGES, dataclasses.replace(LABELS, row_nbytes=600)],
-            {"host_memory": 40 * MIB},
-            (
-                "host_memory=41943040 is too small to leave half of it to windows: 59687936 bytes are needed "
-                "besides them: give at least host_memory=119375872, or convert 'y', kept decoded for all "
-                "windows, to chunks of 256 rows (oocloader convert --chunk-rows 256)"
-            ),
-        ),
-        (
-            [RAW],
-            {"window": 80_000, "free_host_memory": 200 * MIB},
-            (
-                "windows of 80000 rows need 1969750016 bytes of host_memory, more than the 209715200 bytes "
-                "(a quarter of the free memory, 2 GiB at most) that are taken unasked: "
-                "give at least host_memory=1969750016, or window=8384"
-            ),
-        ),
-        (
-            [RAW],
-            {"free_device_memory": 100 * MIB},
-            (
-                "windows of 5461 rows need 209178624 bytes of device_memory, more than the 104857600 bytes "
-                "(half of the GPU's memory, the rest being for the model) that are taken unasked: "
-                "give at least device_memory=15728640, or window=2631"
-            ),
-        ),
-    ],
-)
-def test_refusals_say_what_to_do(columns: list[Column], options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        sizes(80_000, *columns, **options)
-    assert str(caught.value) == message
 
 
 def test_rows_that_few_of_a_chunk_are_wanted_of_keep_the_whole_chunk() -> None:

@@ -64,6 +64,12 @@ def numbers_of(rows: Any, *, stored: Any = None, scale: float = 1.0, offset: flo
     return [int(number) for number in numbers]
 
 
+def write_npz(folder: Path, rows: int = 5000) -> Path:
+    """Features `x` and labels `y` in one `.npz`, whose path this is."""
+    np.savez(folder / "data.npz", x=rows_array(rows), y=np.arange(rows))
+    return folder / "data.npz"
+
+
 @dataclass(frozen=True, slots=True)
 class Numbered:
     """A store of features `x` and labels `y`: row i of `x` carries i, and `y[i] == i` (1-d).

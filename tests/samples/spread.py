@@ -28,7 +28,7 @@ def use_small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffling, "BLOCK_NBYTES", 20_000)
 
 
-def made(folder: Path, kind: str) -> Any:
+def written(folder: Path, kind: str) -> Any:
     """X in a store of that kind."""
     path = folder / "x"
     match kind:
