@@ -7,9 +7,6 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 PROGRAM = TESTS.parent / "oocloader"
 
-# Modules that are tested with others of their package so far. To be emptied; nothing is to be added.
-PENDING: dict[str, str] = {}
-
 # Tests that go across modules, and why they are in none.
 CROSSING = {
     "codecs/test_damage.py": "damaged chunks of every codec, in a process of its own that may crash",
@@ -32,8 +29,7 @@ def test_every_module_has_its_tests() -> None:
         if path.name != "__init__.py"
     }
     tests = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
-    pending = {f"{package}/test_{name}.py" for package, names in PENDING.items() for name in names.split()}
-    assert modules - tests == pending, "a new module needs its test file; what has one leaves PENDING"
+    assert modules - tests == set(), "a module needs a test file of its own"
     packages = {path.name for path in PROGRAM.iterdir() if path.is_dir()}
     strays = {test for test in tests - modules if test.partition("/")[0] in packages}
     assert strays == set(CROSSING), "a test file stands for a module, or is named in CROSSING with a reason"

@@ -1,4 +1,4 @@
-"""Chunks, shards, pieces and limits of a conversion: arithmetic alone."""
+"""Pieces, threads, buffers, files and sizes of a conversion, and what cannot be planned: arithmetic alone."""
 
 from __future__ import annotations
 
