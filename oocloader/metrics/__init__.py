@@ -1,7 +1,7 @@
 """What a pass did, and where its time went.
 
-- `counters`: sums over one pass, the two parts of its time, its newest events
-- `bottleneck`: who held it up, and what would help
+- `counters`: sums over one pass, time waiting for data and time in the model, its newest events
+- `bottleneck`: the report's `verdict`: what held the pass up, and what would help
 - `trace`: its events as a file for a trace viewer
 - `report`: all of that, for people and as JSON
 """

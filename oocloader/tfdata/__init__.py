@@ -1,8 +1,8 @@
-"""The only room with TensorFlow: windows to the device, batches cut there, the dataset that Keras gets.
+"""The only package with TensorFlow: windows to the device, batches cut there, the dataset that Keras gets.
 
 - `dataset`: what `Loader.dataset()` gives, device batches or a pipeline of tf.data's
 - `loader_pipeline`: the passes of one loader: which begins when, and where its windows go
-- `device`, `gpu_memory`: which device, and its memory
+- `device`: which device is used; `gpu_memory`: how much memory a GPU has in all, from NVML
 - `crossing`: windows of NumPy arrays to the device
 - `batches`: the iterator that waits for windows, has them cut and makes elements
 - `slicing`: a window cut into batches on its device
