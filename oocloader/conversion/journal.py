@@ -123,7 +123,7 @@ class Journal:
         """Say that a piece is finished, after its data were handed to the system."""
         self._ends.append(self._append(finished.packed()))
 
-    def rename(self) -> None:
+    def record_renaming(self) -> None:
         """Say that the store is complete and gets its name now."""
         self._append({"renaming": True})
 

@@ -275,7 +275,7 @@ class _Conversion:
         if files is not None:
             files.check()
         if space.journal is not None:
-            space.journal.rename()
+            space.journal.record_renaming()
         publish(space.store, self.target.real, overwrite=options.overwrite)
         return _Done(bytes_out, stored.resumed_nbytes, written, checked, time.perf_counter())
 

@@ -97,7 +97,7 @@ def test_forgetting_and_renaming(tmp_path: Path) -> None:
         first.add(finished(number, chunks=number + 1))
     first.forget_after(2)
     first.add(finished(2))
-    first.rename()
+    first.record_renaming()
     assert first.pieces == 3
     first.close()
     second = opened(tmp_path / "journal")
