@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import oocloader as ooc
+from caches import work
 from numbered import Numbered
 from recorded import eventually, finished, ids_of, our_threads, started
 
@@ -31,22 +32,8 @@ def no_thread_is_left() -> Iterator[None]:
     assert eventually(lambda: not our_threads())
 
 
-def place(kind: str, tmp_path: Path) -> str:
-    return "memory" if kind == "memory" else str(tmp_path / "cache")
-
-
-def batches_of(loader: Any) -> list[list[int]]:
-    return [ids_of([element]) for element in loader]
-
-
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "cache").iterdir())
-
-
-def work(loader: ooc.Loader) -> tuple[int, int, int]:
-    counters = loader.counters
-    assert counters is not None
-    return counters.read_bytes, counters.chunks_decoded, counters.decoded_bytes
 
 
 def test_the_file_is_the_rows_as_npy(make_store: Callable[..., Numbered], tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import oocloader as ooc
+from caches import place
 from numbered import Numbered, rows_array
 from oocloader.pipeline import cached_reader
-from recorded import eventually, ids_of, our_threads
+from recorded import eventually, our_threads
 
 pytestmark = pytest.mark.usefixtures("tf")
 
@@ -26,20 +27,6 @@ KEEPS = ("memory", "folder")
 def no_thread_is_left() -> Iterator[None]:
     yield
     assert eventually(lambda: not our_threads())
-
-
-def place(kind: str, tmp_path: Path) -> str:
-    return "memory" if kind == "memory" else str(tmp_path / "cache")
-
-
-def batches_of(loader: Any) -> list[list[int]]:
-    return [ids_of([element]) for element in loader]
-
-
-def work(loader: ooc.Loader) -> tuple[int, int, int]:
-    counters = loader.counters
-    assert counters is not None
-    return counters.read_bytes, counters.chunks_decoded, counters.decoded_bytes
 
 
 @pytest.mark.parametrize("bad", [3, True, b"memory", "", ["memory"]])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import oocloader as ooc
+from caches import batches_of, place, work
 from numbered import Numbered
 from recorded import eventually, ids_of, our_threads, storage_bytes
 
@@ -27,20 +28,6 @@ KEEPS = ("memory", "folder")
 def no_thread_is_left() -> Iterator[None]:
     yield
     assert eventually(lambda: not our_threads())
-
-
-def place(kind: str, tmp_path: Path) -> str:
-    return "memory" if kind == "memory" else str(tmp_path / "cache")
-
-
-def batches_of(loader: Any) -> list[list[int]]:
-    return [ids_of([element]) for element in loader]
-
-
-def work(loader: ooc.Loader) -> tuple[int, int, int]:
-    counters = loader.counters
-    assert counters is not None
-    return counters.read_bytes, counters.chunks_decoded, counters.decoded_bytes
 
 
 OPTIONS: list[dict[str, Any]] = [
